@@ -1,0 +1,104 @@
+// The C++ API of flashdma_bwd: the backward pass of dynamic mask attention on NVIDIA GPUs.
+//
+// A thin layer over the C ABI (flashdma_bwd.h, which states the mathematics, shapes, strides and units): the same argument block,
+// with a status that owns its message. Nothing here throws, except std::bad_alloc for a message.
+#pragma once
+
+#include <flashdma_bwd/flashdma_bwd.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace flashdma_bwd {
+
+using Code = flashdma_bwd_code;
+using Tensor = flashdma_bwd_tensor;
+using PairTensor = flashdma_bwd_pair_tensor;
+using MaskPlan = flashdma_bwd_mask_plan;
+using Selection = flashdma_bwd_selection;
+using Device = flashdma_bwd_device;
+using Stream = flashdma_bwd_stream;
+
+/// The arguments of one backward pass, with every field at its default.
+struct Arguments : flashdma_bwd_arguments {
+  Arguments() { flashdma_bwd_arguments_init(this); }
+};
+
+/// The outcome of a call.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  bool ok() const { return code_ == FLASHDMA_BWD_OK; }
+  explicit operator bool() const { return ok(); }
+  Code code() const { return code_; }
+  /// What went wrong, where, and what to do; empty when ok.
+  const std::string& message() const { return message_; }
+
+ private:
+  Code code_ = FLASHDMA_BWD_OK;
+  std::string message_;
+};
+
+namespace detail {
+inline Status status(Code code) { return code == FLASHDMA_BWD_OK ? Status() : Status(code, flashdma_bwd_last_message()); }
+}  // namespace detail
+
+/// Bytes of device memory that `backward` needs.
+inline Status workspace_size(const Arguments& arguments, std::size_t& bytes) {
+  return detail::status(flashdma_bwd_workspace_size(&arguments, &bytes));
+}
+
+/// Enqueues the backward on `stream`. `workspace` is 256-byte aligned device memory of at least `workspace_size` bytes.
+inline Status backward(const Arguments& arguments, void* workspace, std::size_t workspace_bytes, Stream stream) {
+  return detail::status(flashdma_bwd_backward(&arguments, workspace, workspace_bytes, stream));
+}
+
+/// Loads the kernels that these arguments select, so that the first backward is as fast as the next and can be captured.
+inline Status prepare(const Arguments& arguments) { return detail::status(flashdma_bwd_prepare(&arguments)); }
+
+/// The CPU backend in double precision: the same arguments in host memory. `threads` 0 means all.
+inline Status backward_reference(const Arguments& arguments, int threads = 0) {
+  return detail::status(flashdma_bwd_backward_reference(&arguments, threads));
+}
+
+/// Device bytes of the plan of `arguments.mask`.
+inline Status plan_size(const Arguments& arguments, std::size_t& bytes) {
+  return detail::status(flashdma_bwd_plan_size(&arguments, &bytes));
+}
+
+/// Enqueues the building of a plan in caller-owned device memory.
+inline Status plan_build(const Arguments& arguments, void* memory, std::size_t bytes, Stream stream, MaskPlan& plan) {
+  return detail::status(flashdma_bwd_plan_build(&arguments, memory, bytes, stream, &plan));
+}
+
+/// What would run on the current device, or on `device`.
+inline Status select(const Arguments& arguments, Selection& selection, const Device* device = nullptr) {
+  selection.struct_size = sizeof(Selection);
+  return detail::status(flashdma_bwd_select(&arguments, device, &selection));
+}
+
+/// Why: every candidate row in order, with the condition that failed.
+inline std::string explain(const Arguments& arguments, const Device* device = nullptr) {
+  std::string text(flashdma_bwd_explain(&arguments, device, nullptr, 0), '\0');
+  flashdma_bwd_explain(&arguments, device, text.data(), text.size() + 1);
+  return text;
+}
+
+/// Canonical names of the compiled kernels, sorted.
+inline std::vector<std::string_view> kernels() {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; i < flashdma_bwd_kernel_count(); ++i) names.emplace_back(flashdma_bwd_kernel_name(i));
+  return names;
+}
+
+/// The compiled architectures.
+inline std::vector<std::string_view> architectures() {
+  std::vector<std::string_view> names;
+  for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i) names.emplace_back(flashdma_bwd_architecture_name(i));
+  return names;
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,178 @@
+// The vocabulary of kernel selection: problem, device, kernel configuration and table row.
+//
+// This is the one key type of the project. The offline generator, the library and a tuner all include this header, so
+// that the key a configuration was tuned for, the key of its table row and the key of a call are the same by construction.
+// Everything here is plain constexpr data; nothing needs CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace flashdma_bwd {
+
+/// A table and a set of compiled kernels. `sm80` names compute capability 8.0 and so on.
+enum class Architecture : std::uint8_t { sm80, sm86, sm89, sm90 };
+inline constexpr Architecture kArchitectures[] = {Architecture::sm80, Architecture::sm86, Architecture::sm89,
+                                                  Architecture::sm90};
+
+/// The hand-written kernel that a configuration parametrises.
+enum class KernelFamily : std::uint8_t {
+  ampere,  ///< mma.sync, ldmatrix, cp.async: any compute capability from 8.0
+};
+
+/// Element type of Q, K, V, O, dO and of the gradients.
+enum class DataType : std::uint8_t { fp16, bf16 };
+inline constexpr DataType kDataTypes[] = {DataType::fp16, DataType::bf16};
+
+/// How the additive bias reaches a score tile.
+enum class BiasKind : std::uint8_t {
+  none,
+  key_vector,  ///< one value per key, the same for all queries of a (batch, head): [b|1, h|h_kv|1, 1, sk]
+  tile,        ///< anything else: one value per (query, key), or per query
+};
+inline constexpr BiasKind kBiasKinds[] = {BiasKind::none, BiasKind::key_vector, BiasKind::tile};
+
+/// Order in which a mask plan presents the keys to the kernel.
+enum class KeyLayout : std::uint8_t {
+  natural,    ///< neighbouring keys share a tile
+  compacted,  ///< only the active keys, in order: the mask is the same for all queries of a (batch, head)
+};
+inline constexpr KeyLayout kKeyLayouts[] = {KeyLayout::natural, KeyLayout::compacted};
+
+/// Head dimensions that kernels are instantiated for. A head dim d runs in the smallest bucket >= d, zero-padded.
+inline constexpr int kHeadDimBuckets[] = {32, 64, 96, 128, 192, 256};
+inline constexpr int kMaxHeadDim = 256;
+
+/// The smallest bucket that holds `head_dim`, or 0 if none does.
+constexpr int head_dim_bucket(int head_dim) {
+  for (int bucket : kHeadDimBuckets)
+    if (head_dim <= bucket) return bucket;
+  return 0;
+}
+
+/// The tunable part of a configuration: what a table row chooses. All counts are per CTA.
+/// Work of one step: a tile of block_m queries x block_n keys.
+struct TileConfig {
+  KernelFamily family = KernelFamily::ampere;
+  int block_m = 0;        ///< queries of a tile
+  int block_n = 0;        ///< keys of a tile; the CTA keeps them for its whole life
+  int warps = 0;          ///< warps of 32 threads
+  int score_warps_m = 0;  ///< warps along the queries in S = QK^T and dP = dO V^T; the others lie along the keys
+  int dkv_warps_n = 0;    ///< warps along the keys in dV = P^T dO and dK = dS^T Q; the others lie along the head dim
+  int dq_warps_m = 0;     ///< warps along the queries in dQ = dS K; the others lie along the head dim
+  int q_stages = 0;       ///< shared-memory buffers of Q (1 or 2)
+  int do_stages = 0;      ///< shared-memory buffers of dO (1 or 2)
+  bool value_in_registers = false;  ///< V's fragments stay in registers; its shared memory is Q's and dO's
+
+  friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
+  friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;
+};
+
+/// One kernel instantiation. A structural type: it is the template argument of the kernel, and its canonical name
+/// (`configuration_name`) is its identity in files, symbols, logs, overrides and benchmarks.
+struct KernelConfig {
+  Architecture architecture = Architecture::sm80;
+  int head_dim = 0;  ///< a bucket
+  DataType data_type = DataType::fp16;
+  BiasKind bias = BiasKind::none;
+  bool softcap = false;
+  TileConfig tile;
+
+  friend constexpr bool operator==(const KernelConfig&, const KernelConfig&) = default;
+  friend constexpr auto operator<=>(const KernelConfig&, const KernelConfig&) = default;
+};
+
+/// What selection knows about a GPU. Never its marketing name.
+struct DeviceTraits {
+  int compute_capability = 0;           ///< 10 * major + minor
+  int sm_count = 0;                     ///< streaming multiprocessors
+  int shared_memory_per_block = 0;      ///< bytes a CTA may opt in to
+  friend constexpr bool operator==(const DeviceTraits&, const DeviceTraits&) = default;
+};
+
+/// What selection knows about a call.
+struct Problem {
+  DataType data_type = DataType::bf16;
+  int head_dim = 0;  ///< the caller's, not the bucket
+  BiasKind bias = BiasKind::none;
+  bool softcap = false;
+  bool causal = false;  ///< causal or any window
+  bool deterministic = false;
+  bool masked = false;
+  KeyLayout layout = KeyLayout::natural;
+  int mask_density = 1000;  ///< active pairs per 1000 pairs that the limits leave; the caller's estimate, 1000 if none
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;
+  std::int64_t heads_kv = 0;
+  std::int64_t seqlen_q = 0;  ///< the longest sequence's
+  std::int64_t seqlen_k = 0;  ///< the longest sequence's
+};
+
+/// Keys of the unit in which `work_items_per_sm` counts; independent of the tile that is being chosen.
+inline constexpr int kWorkItemKeys = 128;
+
+/// floor(batch * heads * ceil(seqlen_k / 128) / sm_count): how well the problem fills this GPU.
+constexpr std::int64_t work_items_per_sm(const Problem& problem, const DeviceTraits& device) {
+  const std::int64_t tiles = (problem.seqlen_k + kWorkItemKeys - 1) / kWorkItemKeys;
+  return problem.batch * problem.heads * tiles / (device.sm_count > 0 ? device.sm_count : 1);
+}
+
+/// Closed interval of integers.
+struct Range {
+  std::int64_t low = 0;
+  std::int64_t high = std::numeric_limits<std::int64_t>::max();
+  constexpr bool contains(std::int64_t value) const { return low <= value && value <= high; }
+  constexpr bool contains(const Range& other) const { return low <= other.low && other.high <= high; }
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+/// A predicate on a boolean property.
+enum class Choice : std::uint8_t { any, no, yes };
+constexpr bool admits(Choice choice, bool value) { return choice == Choice::any || (choice == Choice::yes) == value; }
+
+/// A set of enumerators, one bit each.
+template <class Enum>
+struct EnumSet {
+  std::uint32_t bits = ~std::uint32_t{0};
+  constexpr bool contains(Enum value) const { return (bits >> static_cast<unsigned>(value) & 1u) != 0; }
+  friend constexpr bool operator==(const EnumSet&, const EnumSet&) = default;
+};
+
+/// The condition of a table row: all of its parts must hold. Left-out parts admit everything.
+struct When {
+  int head_dim = 0;  ///< a bucket; always given
+  EnumSet<DataType> data_types{};
+  EnumSet<BiasKind> biases{};
+  EnumSet<KeyLayout> layouts{};
+  Choice softcap = Choice::any;
+  Choice causal = Choice::any;
+  Choice deterministic = Choice::any;
+  Choice masked = Choice::any;
+  Range seqlen_q{};
+  Range seqlen_k{};
+  Range work_items_per_sm{};
+  Range mask_density{0, 1000};
+
+  friend constexpr bool operator==(const When&, const When&) = default;
+};
+
+/// Where a row's choice comes from.
+enum class ProvenanceKind : std::uint8_t {
+  derived,   ///< by reasoning or from another architecture's row; never timed on this architecture
+  measured,  ///< timed on this architecture
+};
+
+/// One line of a table: the first row of an architecture whose condition holds decides.
+struct Row {
+  Architecture architecture = Architecture::sm80;
+  When when;
+  TileConfig use;
+  ProvenanceKind provenance = ProvenanceKind::derived;
+  std::string_view provenance_text;
+  std::string_view file;  ///< path of the YAML table, relative to the repository's root
+  int line = 0;           ///< 1-based line of the row in that file
+};
+
+}  // namespace flashdma_bwd

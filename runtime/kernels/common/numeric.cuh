@@ -1,0 +1,49 @@
+// Conversions between float32 and the 16-bit types, and the few functions that the kernels evaluate.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "common/ptx.cuh"
+#include "flashdma_bwd/kernel_table.hpp"
+
+namespace flashdma_bwd {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+/// Two values rounded to nearest even and packed, `low` in the lower half.
+template <DataType Type>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  std::uint32_t packed;
+  if constexpr (Type == DataType::bf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+template <DataType Type>
+__device__ __forceinline__ float2 unpack(std::uint32_t packed) {
+  if constexpr (Type == DataType::bf16)
+    return {__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u)};
+  else
+    return __half22float2(*reinterpret_cast<const __half2*>(&packed));
+}
+
+template <DataType Type>
+__device__ __forceinline__ float to_float(std::uint16_t bits) {
+  return unpack<Type>(bits).x;
+}
+
+template <DataType Type>
+__device__ __forceinline__ std::uint16_t from_float(float value) {
+  return static_cast<std::uint16_t>(pack<Type>(value, 0.0f));
+}
+
+/// tanh to float32 accuracy (absolute error about 1e-7), which tanh.approx does not have: the error is multiplied by
+/// the softcap and goes into an exponent.
+__device__ __forceinline__ float tanh_accurate(float x) {
+  return 1.0f - 2.0f * ptx::rcp(1.0f + ptx::ex2(x * (2.0f * kLog2E)));
+}
+
+}  // namespace flashdma_bwd

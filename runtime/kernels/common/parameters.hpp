@@ -1,0 +1,127 @@
+// The arguments of the device code: one plain block that the host fills once a call and every kernel of the chain
+// reads.
+//
+// Strides and offsets are in elements. Sizes named *_rows count rows of scratch, padded so that each sequence starts at
+// a multiple of kScratchRowAlignment.
+#pragma once
+
+#include <cstdint>
+#include <flashdma_bwd/kernel_table.hpp>
+
+namespace flashdma_bwd {
+
+/// Each sequence's rows of dQ, LSE and D scratch start at a multiple of this: the largest block_m.
+inline constexpr int kScratchRowAlignment = 128;
+
+/// Queries and keys of one mask atom: the unit in which masks are classified.
+inline constexpr int kMaskAtom = 64;
+
+/// Limits on positions saturate here, so that sums of a position and an offset stay in 32 bits.
+inline constexpr std::int32_t kUnlimited = 1 << 30;
+/// Sequences are shorter than this; positions past the end of the keys lie at kPastEnd, above every limit.
+inline constexpr std::int32_t kPastEnd = 0x7fffffff;
+
+/// A 16-bit tensor [batch, row, head, column], see flashdma_bwd_tensor.
+struct TensorView {
+  void* data = nullptr;
+  std::int64_t stride_batch = 0;
+  std::int64_t stride_row = 0;
+  std::int64_t stride_head = 0;
+};
+
+/// A tensor over (batch, head, query, key), see flashdma_bwd_pair_tensor. Strides of broadcast dimensions are 0 and a
+/// query head divided by `heads_per_head` is the tensor's head.
+struct PairView {
+  void* data = nullptr;
+  std::int64_t stride_batch = 0;
+  std::int64_t stride_head = 0;
+  std::int64_t stride_row = 0;
+  std::int64_t stride_column = 0;
+  int heads_per_head = 1;
+};
+
+/// How dS of a tile bias leaves the main kernel.
+enum class BiasGradient : std::uint8_t {
+  none,         ///< not wanted
+  store_16bit,  ///< each element has one (batch, head, query, key): stored in the problem's type
+  store_float,  ///< the same, float32
+  accumulate,   ///< float32 atomics: several elements share an address
+};
+
+struct BackwardParameters {
+  // Problem.
+  int batch = 0;
+  int heads = 0;
+  int heads_kv = 0;
+  int head_dim = 0;
+  int seqlen_q = 0;                            ///< longest
+  int seqlen_k = 0;                            ///< longest
+  const std::int32_t* cu_seqlens_q = nullptr;  ///< batch + 1 offsets, or nullptr: fixed length
+  const std::int32_t* cu_seqlens_k = nullptr;
+  float scale = 0;
+  float softcap = 0;
+
+  // Which pairs are visible: query i sees keys in [i + delta - window_left, i + delta + window_right], where
+  // delta = position_delta, plus seqlen_k - seqlen_q of the sequence itself if `delta_from_lengths`.
+  std::int64_t position_delta = 0;
+  std::int64_t window_left = kUnlimited;
+  std::int64_t window_right = kUnlimited;
+  bool delta_from_lengths = true;
+
+  // Tensors.
+  TensorView q, k, v, out, d_out, d_q, d_k, d_v;
+  const float* lse = nullptr;
+  std::int64_t lse_stride_batch = 0, lse_stride_head = 0, lse_stride_row = 0;
+  bool lse_base_two = false;
+  PairView bias;
+  bool bias_is_float = false;       ///< key vectors may be float32
+  bool bias_pairs_aligned = false;  ///< two neighbouring keys of a tile bias can be read as one 32-bit word
+  DataType data_type = DataType::bf16;
+
+  // Work. An item is a key tile of `heads_per_item` query heads that share a KV head.
+  int key_tiles = 0;       ///< of the longest sequence
+  int query_tiles = 0;     ///< of the longest sequence
+  int heads_per_item = 1;  ///< a divisor of heads / heads_kv
+  int items = 0;           ///< key_tiles * batch * heads / heads_per_item: the grid
+
+  // Scratch.
+  std::int64_t scratch_rows = 0;  ///< rows of one head over all sequences
+  std::int64_t key_rows = 0;      ///< keys over all sequences
+  float* lse_log2 = nullptr;      ///< [heads][scratch_rows]: LSE * log2(e); +inf where the row is empty or past the end
+  float* row_dot = nullptr;       ///< [heads][scratch_rows]: D
+  float* d_q_scratch =
+      nullptr;  ///< [heads][scratch_rows / 16][bucket / 8] accumulator atoms of 16 x 8, see fragments.hpp
+  bool d_q_vectorised = false;   ///< order within an atom
+  float* d_k_partial = nullptr;  ///< [heads / heads_per_item][key_rows][head_dim], or nullptr: dK is written directly
+  float* d_v_partial = nullptr;
+  float* d_bias_rows = nullptr;  ///< key-vector bias: [batch][heads][seqlen_k], or nullptr: not wanted
+  BiasGradient bias_gradient = BiasGradient::none;  ///< tile bias
+  PairView d_bias;                                  ///< tile bias: where dS goes
+
+  // Mask, natural layout; tile lists are per (batch, list head).
+  const std::uint64_t* mask_words = nullptr;   ///< [mask batch][mask head][key atom][query atom][64 queries]: bit = key
+  const std::uint8_t* mask_classes = nullptr;  ///< [mask batch][mask head][key atom][query atom]: MaskClass
+  std::int64_t mask_batch_stride = 0;          ///< in atoms; 0: broadcast
+  std::int64_t mask_head_stride = 0;           ///< in atoms
+  int mask_heads_per_head = 1;                 ///< query heads that share a mask head
+  int query_atoms = 0;
+  const std::uint32_t* list_entries =
+      nullptr;  ///< [batch][list heads][key tile][query_tiles]: query tile << 1 | partial; nullptr: no lists
+  const std::int32_t* list_counts = nullptr;  ///< [batch][list heads][key tile]
+  const std::int32_t* list_ranks =
+      nullptr;  ///< [batch][list heads][key tile][query tile]: number of earlier key tiles in it; deterministic mode
+  int list_heads = 1;
+  int list_heads_per_head = 1;  ///< query heads that share a list
+
+  // Mask, compacted layout.
+  const std::int32_t* active_keys = nullptr;    ///< [mask batch][mask head][seqlen_k] ascending; nullptr: natural
+  const std::int32_t* active_counts = nullptr;  ///< [mask batch][mask head]
+  int compact_batch_stride = 0;                 ///< in mask heads; 0: broadcast
+
+  // Deterministic mode.
+  std::int32_t* d_q_turns =
+      nullptr;  ///< [heads][scratch_rows / 32]: whose turn it is to add to a query tile; nullptr: any order
+  std::int32_t* ticket = nullptr;  ///< next item, so that items start in order
+};
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,341 @@
+// The kernels around the main one: each reads its input once, with 16 bytes a thread, and is bound by memory bandwidth.
+#include "common/fragments.hpp"
+#include "common/load_kernels.hpp"
+#include "common/numeric.cuh"
+#include "common/side_kernels.hpp"
+#include "common/visibility.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ std::int64_t row_offset(const TensorView& tensor, bool packed, int batch, std::int64_t row,
+                                                   int head) {
+  return (packed ? 0 : batch * tensor.stride_batch) + row * tensor.stride_row + head * tensor.stride_head;
+}
+
+/// Eight 16-bit elements of a row.
+__device__ __forceinline__ uint4 load_eight(const TensorView& tensor, std::int64_t offset) {
+  return __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(tensor.data) + offset));
+}
+
+template <DataType Type>
+__device__ __forceinline__ float dot_eight(const uint4& a, const uint4& b) {
+  const std::uint32_t left[4] = {a.x, a.y, a.z, a.w};
+  const std::uint32_t right[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = unpack<Type>(left[i]);
+    const float2 y = unpack<Type>(right[i]);
+    sum = fmaf(x.x, y.x, fmaf(x.y, y.y, sum));
+  }
+  return sum;
+}
+
+/// A block of one (batch, head); the grid holds `blocks` for each.
+struct HeadBlock {
+  int batch;
+  int head;
+  int index;
+};
+__device__ __forceinline__ HeadBlock head_block(const BackwardParameters& p, int blocks) {
+  const int batch_head = static_cast<int>(blockIdx.x) / blocks;
+  return {batch_head / p.heads, batch_head % p.heads, static_cast<int>(blockIdx.x) % blocks};
+}
+
+template <int Lanes>
+FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
+  constexpr int kRows = kThreads / Lanes;
+  return static_cast<int>((padded_rows(p.seqlen_q) + kRows - 1) / kRows);
+}
+FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket) {
+  constexpr int kWarps = kThreads / 32;
+  return ((p.seqlen_q + 15) / 16 * (bucket / 32) + kWarps - 1) / kWarps;
+}
+
+/// Lanes lanes a row, eight elements a lane.
+template <DataType Type, int Lanes>
+__global__ void __launch_bounds__(kThreads)
+    preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  const HeadBlock block = head_block(p, preprocess_blocks<Lanes>(p));
+  const int batch = block.batch;
+  const int head = block.head;
+  const Sequence sequence = sequence_of(p, batch);
+  const int row = block.index * (kThreads / Lanes) + static_cast<int>(threadIdx.x) / Lanes;
+  if (row >= padded_rows(sequence.length_q)) return;
+  const int part = static_cast<int>(threadIdx.x) % Lanes;
+  const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row + row;
+
+  // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
+  auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + scratch_row * bucket);
+  for (int i = part; i < bucket / 4; i += Lanes) scratch[i] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  const bool packed = p.cu_seqlens_q != nullptr;
+  const bool inside = row < sequence.length_q;
+  float sum = 0.0f;
+  if (inside && part * 8 < p.head_dim) {
+    const std::int64_t query = sequence.row_q + row;
+    sum = dot_eight<Type>(load_eight(p.out, row_offset(p.out, packed, batch, query, head) + part * 8),
+                          load_eight(p.d_out, row_offset(p.d_out, packed, batch, query, head) + part * 8));
+  }
+#pragma unroll
+  for (int mask = Lanes / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+  if (part != 0) return;
+  float lse = inside ? p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
+                             (sequence.row_q + row) * p.lse_stride_row]
+                     : INFINITY;
+  // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
+  const bool empty = isinf(lse);
+  p.lse_log2[scratch_row] = empty ? INFINITY : p.lse_base_two ? lse : lse * kLog2E;
+  p.row_dot[scratch_row] = empty ? 0.0f : sum;
+}
+
+template <int Lanes>
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
+  const unsigned grid = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
+  if (grid == 0) return cudaSuccess;
+  if (p.data_type == DataType::bf16)
+    preprocess_kernel<DataType::bf16, Lanes><<<grid, kThreads, 0, stream>>>(p, bucket);
+  else
+    preprocess_kernel<DataType::fp16, Lanes><<<grid, kThreads, 0, stream>>>(p, bucket);
+  return cudaGetLastError();
+}
+
+/// Transposes a 4 x 4 matrix of words over four neighbouring lanes: lane c's word r becomes lane r's word c.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) {
+#pragma unroll
+  for (int mask = 1; mask <= 2; mask *= 2) {
+    const bool upper = (lane & mask) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & mask) != 0) continue;
+      const std::uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + mask], mask);
+      if (upper)
+        v[i] = received;
+      else
+        v[i + mask] = received;
+    }
+  }
+}
+
+/// A warp converts four neighbouring atoms: 16 rows of 32 columns.
+template <DataType Type>
+__global__ void __launch_bounds__(kThreads)
+    convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  const HeadBlock block = head_block(p, convert_blocks(p, bucket));
+  const int batch = block.batch;
+  const int head = block.head;
+  const Sequence sequence = sequence_of(p, batch);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int groups = bucket / 32;
+  const int index = block.index * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const int first_row = index / groups * 16;
+  const int group = index % groups;
+  if (first_row >= sequence.length_q) return;
+
+  const float* atoms =
+      p.d_q_scratch +
+      ((head * p.scratch_rows + sequence.scratch_row + first_row) / 16 * (bucket / 8) + group * 4) * kAtomFloats;
+  std::uint32_t words[2][4];
+#pragma unroll
+  for (int atom = 0; atom < 4; ++atom) {
+    float v[4];
+    if (p.d_q_vectorised) {
+      const float4 four = *reinterpret_cast<const float4*>(atoms + atom * kAtomFloats + atom_offset(true, lane, 0));
+      v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) v[e] = atoms[atom * kAtomFloats + atom_offset(false, lane, e)];
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      words[half][atom] = pack<Type>(v[half * 2] * p.scale, v[half * 2 + 1] * p.scale);
+  }
+  const int column = group * 32 + lane % 4 * 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    transpose_quad(words[half], lane);
+    const int row = first_row + half * 8 + lane / 4;
+    if (row >= sequence.length_q || column >= p.head_dim) continue;
+    auto* out = static_cast<std::uint16_t*>(p.d_q.data) +
+                row_offset(p.d_q, p.cu_seqlens_q != nullptr, batch, sequence.row_q + row, head) + column;
+    *reinterpret_cast<uint4*>(out) = {words[half][0], words[half][1], words[half][2], words[half][3]};
+  }
+}
+
+/// The rows of dK and dV of all sequences, eight columns a thread.
+struct KeyChunk {
+  int batch;
+  std::int64_t row;          ///< of the tensor
+  std::int64_t scratch_row;  ///< of the key scratch
+  int head;
+  int column;
+  bool inside;
+};
+
+__device__ __forceinline__ KeyChunk key_chunk(const BackwardParameters& p) {
+  const int chunks = p.head_dim / 8;
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  KeyChunk c;
+  c.column = static_cast<int>(index % chunks) * 8;
+  const std::int64_t rest = index / chunks;
+  c.head = static_cast<int>(rest % p.heads_kv);
+  c.scratch_row = rest / p.heads_kv;
+  const bool packed = p.cu_seqlens_k != nullptr;
+  c.inside = c.scratch_row < (packed ? p.cu_seqlens_k[p.batch] : p.key_rows);
+  c.batch = packed ? 0 : static_cast<int>(c.scratch_row / p.seqlen_k);
+  c.row = packed ? c.scratch_row : c.scratch_row % p.seqlen_k;
+  return c;
+}
+
+unsigned key_chunk_blocks(const BackwardParameters& p) {
+  return static_cast<unsigned>((p.key_rows * p.heads_kv * (p.head_dim / 8) + kThreads - 1) / kThreads);
+}
+
+template <DataType Type>
+__global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
+  const KeyChunk c = key_chunk(p);
+  if (!c.inside) return;
+  const bool value = blockIdx.y != 0;
+  const int items = p.heads / p.heads_kv / p.heads_per_item;
+  const float* source = (value ? p.d_v_partial : p.d_k_partial) +
+                        (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
+  float sum[8] = {};
+  for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
+    const float4 low = __ldg(reinterpret_cast<const float4*>(source));
+    const float4 high = __ldg(reinterpret_cast<const float4*>(source) + 1);
+    sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
+    sum[4] += high.x, sum[5] += high.y, sum[6] += high.z, sum[7] += high.w;
+  }
+  const TensorView& tensor = value ? p.d_v : p.d_k;
+  auto* out = static_cast<std::uint16_t*>(tensor.data) +
+              row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;
+  *reinterpret_cast<uint4*>(out) = {pack<Type>(sum[0], sum[1]), pack<Type>(sum[2], sum[3]), pack<Type>(sum[4], sum[5]),
+                                    pack<Type>(sum[6], sum[7])};
+}
+
+__global__ void __launch_bounds__(kThreads) clear_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
+  const KeyChunk c = key_chunk(p);
+  if (!c.inside) return;
+  const TensorView& tensor = blockIdx.y != 0 ? p.d_v : p.d_k;
+  auto* out = static_cast<std::uint16_t*>(tensor.data) +
+              row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;
+  *reinterpret_cast<uint4*>(out) = {0, 0, 0, 0};
+}
+
+/// Position of an element of a BiasGradientOutput.
+struct PairIndex {
+  std::int64_t batch, head, row, column;
+};
+__device__ __forceinline__ PairIndex pair_index(const PairShape& shape, std::int64_t index) {
+  PairIndex i;
+  i.column = index % shape.columns;
+  index /= shape.columns;
+  i.row = index % shape.rows;
+  index /= shape.rows;
+  i.head = index % shape.heads;
+  i.batch = index / shape.heads;
+  return i;
+}
+
+__device__ __forceinline__ void store_pair(const BiasGradientOutput& output, const PairIndex& i, float value,
+                                           DataType type) {
+  const std::int64_t offset = i.batch * output.stride_batch + i.head * output.stride_head + i.row * output.stride_row +
+                              i.column * output.stride_column;
+  if (output.is_float)
+    static_cast<float*>(output.data)[offset] = value;
+  else
+    static_cast<std::uint16_t*>(output.data)[offset] =
+        type == DataType::bf16 ? from_float<DataType::bf16>(value) : from_float<DataType::fp16>(value);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    reduce_bias_gradient_kernel(const float* source, PairShape from, BiasGradientOutput output, DataType type) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= output.shape.batch * output.shape.heads * output.shape.rows * output.shape.columns) return;
+  const PairIndex to = pair_index(output.shape, index);
+  const std::int64_t batches = from.batch / output.shape.batch;
+  const std::int64_t heads = from.heads / output.shape.heads;
+  const std::int64_t rows = from.rows / output.shape.rows;
+  const std::int64_t columns = from.columns / output.shape.columns;
+  float sum = 0.0f;
+  for (std::int64_t b = to.batch * batches; b < (to.batch + 1) * batches; ++b)
+    for (std::int64_t h = to.head * heads; h < (to.head + 1) * heads; ++h)
+      for (std::int64_t r = to.row * rows; r < (to.row + 1) * rows; ++r)
+        for (std::int64_t c = to.column * columns; c < (to.column + 1) * columns; ++c)
+          sum += source[((b * from.heads + h) * from.rows + r) * from.columns + c];
+  store_pair(output, to, sum, type);
+}
+
+__global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradientOutput output) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (index >= output.shape.batch * output.shape.heads * output.shape.rows * output.shape.columns) return;
+  store_pair(output, pair_index(output.shape, index), 0.0f, DataType::bf16);
+}
+
+unsigned blocks_for(std::int64_t elements) {
+  return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
+}
+
+}  // namespace
+
+cudaError_t preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
+  if (p.head_dim <= 32) return launch_preprocess<4>(p, bucket, stream);
+  if (p.head_dim <= 64) return launch_preprocess<8>(p, bucket, stream);
+  if (p.head_dim <= 128) return launch_preprocess<16>(p, bucket, stream);
+  return launch_preprocess<32>(p, bucket, stream);
+}
+
+cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_t stream) {
+  const unsigned grid = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
+  if (grid == 0) return cudaSuccess;
+  if (p.data_type == DataType::bf16)
+    convert_d_query_kernel<DataType::bf16><<<grid, kThreads, 0, stream>>>(p, bucket);
+  else
+    convert_d_query_kernel<DataType::fp16><<<grid, kThreads, 0, stream>>>(p, bucket);
+  return cudaGetLastError();
+}
+
+cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
+  const dim3 grid(key_chunk_blocks(p), 2);
+  if (grid.x == 0) return cudaSuccess;
+  if (p.data_type == DataType::bf16)
+    reduce_d_key_value_kernel<DataType::bf16><<<grid, kThreads, 0, stream>>>(p);
+  else
+    reduce_d_key_value_kernel<DataType::fp16><<<grid, kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+cudaError_t clear_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
+  if (key_chunk_blocks(p) == 0) return cudaSuccess;
+  clear_d_key_value_kernel<<<dim3(key_chunk_blocks(p), 2), kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
+                                 DataType type, cudaStream_t stream) {
+  if (output.shape.size() == 0) return cudaSuccess;
+  reduce_bias_gradient_kernel<<<blocks_for(output.shape.size()), kThreads, 0, stream>>>(source, source_shape, output,
+                                                                                        type);
+  return cudaGetLastError();
+}
+
+cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {
+  if (output.shape.size() == 0) return cudaSuccess;
+  clear_bias_gradient_kernel<<<blocks_for(output.shape.size()), kThreads, 0, stream>>>(output);
+  return cudaGetLastError();
+}
+
+cudaError_t load_side_kernels() {
+  constexpr DataType bf16 = DataType::bf16;
+  constexpr DataType fp16 = DataType::fp16;
+  return load_kernels(preprocess_kernel<bf16, 4>, preprocess_kernel<bf16, 8>, preprocess_kernel<bf16, 16>,
+                      preprocess_kernel<bf16, 32>, preprocess_kernel<fp16, 4>, preprocess_kernel<fp16, 8>,
+                      preprocess_kernel<fp16, 16>, preprocess_kernel<fp16, 32>, convert_d_query_kernel<bf16>,
+                      convert_d_query_kernel<fp16>, reduce_d_key_value_kernel<bf16>, reduce_d_key_value_kernel<fp16>,
+                      clear_d_key_value_kernel, reduce_bias_gradient_kernel, clear_bias_gradient_kernel);
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,46 @@
+// The kernels around the main one: statistics before it, conversions and reductions after it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "common/parameters.hpp"
+
+namespace flashdma_bwd {
+
+/// D = rowsum(dO O) and LSE in log2 into padded scratch, and zeros into the dQ scratch.
+cudaError_t preprocess(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
+
+/// dQ's scratch times scale, as 16-bit rows.
+cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
+
+/// dK and dV: the sum of the partial rows of the items of a KV head, as 16-bit rows.
+cudaError_t reduce_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
+
+/// Zeros into all rows of dK and dV, for layouts whose items write active keys only.
+cudaError_t clear_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
+
+/// A float32 array [batch][heads][rows][columns], contiguous.
+struct PairShape {
+  std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
+  std::int64_t size() const { return batch * heads * rows * columns; }
+};
+
+/// dBias as the caller wants it.
+struct BiasGradientOutput {
+  void* data = nullptr;
+  bool is_float = false;  ///< else the problem's type
+  PairShape shape;
+  std::int64_t stride_batch = 0, stride_head = 0, stride_row = 0, stride_column = 0;
+};
+
+/// Each element of the output is the sum, in a fixed order, of the elements of `source` that it is broadcast to.
+cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
+                                 DataType type, cudaStream_t stream);
+
+/// Zeros into all elements, for main kernels that write visited tiles only.
+cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream);
+
+/// Loads these kernels into the current context, which lazy loading would otherwise do at their first launch.
+cudaError_t load_side_kernels();
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,107 @@
+// Which pairs causality, windows and sequence ends leave: arithmetic shared by the plan and the main kernels.
+#pragma once
+
+#include "common/host_device.hpp"
+#include "common/parameters.hpp"
+
+namespace flashdma_bwd {
+
+/// One sequence of the batch.
+struct Sequence {
+  int length_q = 0;
+  int length_k = 0;
+  std::int64_t row_q = 0;  ///< of the first query in the packed tensors; 0 with fixed length
+  std::int64_t row_k = 0;
+  std::int64_t scratch_row = 0;  ///< of the first query in the padded scratch
+  std::int64_t key_row = 0;      ///< of the first key in the unpadded key scratch
+};
+
+FLASHDMA_HOST_DEVICE inline std::int64_t padded_rows(std::int64_t rows) {
+  return (rows + kScratchRowAlignment - 1) / kScratchRowAlignment * kScratchRowAlignment;
+}
+
+FLASHDMA_HOST_DEVICE inline Sequence sequence_of(const BackwardParameters& p, int batch) {
+  Sequence s;
+  if (p.cu_seqlens_q != nullptr) {
+    s.row_q = p.cu_seqlens_q[batch];
+    s.row_k = p.cu_seqlens_k[batch];
+    s.length_q = p.cu_seqlens_q[batch + 1] - static_cast<int>(s.row_q);
+    s.length_k = p.cu_seqlens_k[batch + 1] - static_cast<int>(s.row_k);
+    s.scratch_row =
+        (s.row_q + std::int64_t{batch} * kScratchRowAlignment) / kScratchRowAlignment * kScratchRowAlignment;
+    s.key_row = s.row_k;
+  } else {
+    s.length_q = p.seqlen_q;
+    s.length_k = p.seqlen_k;
+    s.scratch_row = batch * padded_rows(p.seqlen_q);
+    s.key_row = std::int64_t{batch} * p.seqlen_k;
+  }
+  return s;
+}
+
+/// Query i sees the keys in [i + low, i + high].
+struct Limits {
+  int low = -kUnlimited;
+  int high = kUnlimited;
+};
+
+FLASHDMA_HOST_DEVICE inline int saturate(std::int64_t value) {
+  return static_cast<int>(value > kUnlimited ? kUnlimited : value < -kUnlimited ? -kUnlimited : value);
+}
+
+FLASHDMA_HOST_DEVICE inline Limits limits_of(const BackwardParameters& p, const Sequence& s) {
+  const std::int64_t delta = p.position_delta + (p.delta_from_lengths ? s.length_k - s.length_q : 0);
+  return {p.window_left >= kUnlimited ? -kUnlimited : saturate(delta - p.window_left),
+          p.window_right >= kUnlimited ? kUnlimited : saturate(delta + p.window_right)};
+}
+
+/// The query tiles [begin, end) that see any key at positions first ... last.
+struct TileRange {
+  int begin = 0;
+  int end = 0;
+};
+
+FLASHDMA_HOST_DEVICE inline TileRange visible_query_tiles(const Limits& limits, int length_q, int first, int last,
+                                                          int block_m) {
+  const int low = first - limits.high;     // the first query whose limit reaches `first`
+  const int high = last - limits.low + 1;  // one past the last query whose limit reaches `last`
+  TileRange range;
+  range.begin = low > 0 ? low / block_m : 0;
+  const int stop = high < length_q ? high : length_q;
+  range.end = stop > 0 ? (stop + block_m - 1) / block_m : 0;
+  if (range.end < range.begin) range.end = range.begin;
+  return range;
+}
+
+/// The query tiles [begin, end) of which every query sees every key at positions first ... last. Queries past the end
+/// do not count against a tile.
+FLASHDMA_HOST_DEVICE inline TileRange whole_query_tiles(const Limits& limits, int length_q, int first, int last,
+                                                        int block_m) {
+  const int low = last - limits.high;       // the first query whose limit reaches `last`
+  const int high = first - limits.low + 1;  // one past the last query whose limit reaches `first`
+  TileRange range;
+  range.begin = low > 0 ? (low + block_m - 1) / block_m : 0;
+  range.end = high >= length_q ? (length_q + block_m - 1) / block_m : high > 0 ? high / block_m : 0;
+  if (range.end < range.begin) range.end = range.begin;
+  return range;
+}
+
+/// Active keys of a compacted mask that lie in the sequence. They ascend, so that in a packed batch, whose sequences
+/// may be shorter than the mask, they are a prefix.
+FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters& p, int mask_head, const Sequence& s) {
+  const int count = p.active_counts[mask_head];
+  if (p.cu_seqlens_k == nullptr) return count;
+  const std::int32_t* active = p.active_keys + static_cast<std::int64_t>(mask_head) * p.seqlen_k;
+  int low = 0;
+  int high = count;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (active[middle] < s.length_k)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,75 @@
+// Mask plans on the device: from a bool mask to bits, classes and lists of active tiles.
+//
+// A plan has two parts. What depends on the mask alone is built once and may be kept: for the natural layout a 64 x 64
+// bit atom and its class for every 64 queries x 64 keys, for the compacted layout the active keys. What also depends on
+// the tile and on causality, the ordered list of query tiles of each key tile, is cheap and is built by every call.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "common/host_device.hpp"
+#include "common/parameters.hpp"
+
+namespace flashdma_bwd {
+
+/// Class of a mask atom: what the pairs inside the tensor have in common.
+enum class MaskClass : std::uint8_t { empty, partial, full };
+
+/// A bool mask as given; strides in bytes, 0 where broadcast.
+struct MaskView {
+  const std::uint8_t* data = nullptr;
+  int batch = 1;
+  int heads = 1;
+  int rows = 1;     ///< seqlen_q, or 1: the same for all queries
+  int columns = 1;  ///< seqlen_k, or 1
+  int keys = 0;     ///< seqlen_k
+  int queries = 0;  ///< seqlen_q
+  std::int64_t stride_batch = 0;
+  std::int64_t stride_head = 0;
+  std::int64_t stride_row = 0;
+  std::int64_t stride_column = 0;
+};
+
+/// Atoms along a sequence: whole 128-wide tiles, so that no tile reads past them.
+FLASHDMA_HOST_DEVICE constexpr int mask_atoms(std::int64_t length) {
+  return static_cast<int>((length + 127) / 128 * 2);
+}
+
+/// Byte offsets in the memory of a natural plan of `heads` = batch x heads masks.
+struct NaturalPlanLayout {
+  std::size_t words = 0;
+  std::size_t classes = 0;
+  std::size_t bytes = 0;
+};
+constexpr NaturalPlanLayout natural_plan_layout(std::int64_t heads, std::int64_t seqlen_q, std::int64_t seqlen_k) {
+  const std::size_t atoms = static_cast<std::size_t>(heads) * static_cast<std::size_t>(mask_atoms(seqlen_q)) *
+                            static_cast<std::size_t>(mask_atoms(seqlen_k));
+  return {0, atoms * kMaskAtom * 8, (atoms * kMaskAtom * 8 + atoms + 255) / 256 * 256};
+}
+
+/// Byte offsets in the memory of a compacted plan.
+struct CompactedPlanLayout {
+  std::size_t counts = 0;
+  std::size_t keys = 0;
+  std::size_t bytes = 0;
+};
+constexpr CompactedPlanLayout compacted_plan_layout(std::int64_t heads, std::int64_t seqlen_k) {
+  const std::size_t counts = (static_cast<std::size_t>(heads) * 4 + 255) / 256 * 256;
+  return {0, counts, (counts + static_cast<std::size_t>(heads * seqlen_k) * 4 + 255) / 256 * 256};
+}
+
+/// Builds words and classes of the natural layout.
+cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* classes, cudaStream_t stream);
+
+/// Builds the ascending active keys of each (batch, head) of a mask with one row.
+cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_t* keys, cudaStream_t stream);
+
+/// Builds parameters.list_* (whose pointers are const there; the memory is the caller's workspace) for tiles of block_m
+/// x block_n. Ranks are built where list_ranks is not nullptr.
+cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, int block_n, cudaStream_t stream);
+
+/// Loads these kernels into the current context, which lazy loading would otherwise do at their first launch.
+cudaError_t load_plan_kernels();
+cudaError_t load_tile_list_kernels();
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,137 @@
+// The ordered list of active query tiles of each key tile, and in deterministic mode the rank of each key tile in a
+// query tile.
+#include "common/load_kernels.hpp"
+#include "common/visibility.hpp"
+#include "plan/mask_plan.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+constexpr int kListWarps = 4;
+constexpr int kRankThreads = 128;
+
+/// A key tile of one (batch, list head), ready to be asked about query tiles.
+class KeyTileClasses {
+ public:
+  __device__ KeyTileClasses(const BackwardParameters& parameters, int batch, int list_head, int block_m, int block_n)
+      : p_(parameters),
+        block_m_(block_m),
+        block_n_(block_n),
+        batch_(batch),
+        sequence_(sequence_of(parameters, batch)),
+        limits_(limits_of(parameters, sequence_)) {
+    // The list heads are the mask's heads; without a mask there is one list for all heads.
+    if (p_.mask_classes != nullptr)
+      classes_ = p_.mask_classes + batch * p_.mask_batch_stride + list_head * p_.mask_head_stride;
+    keys_ = sequence_.length_k;
+    if (p_.active_keys != nullptr) {
+      const int mask_head = batch * p_.compact_batch_stride + list_head;
+      active_ = p_.active_keys + std::int64_t{mask_head} * p_.seqlen_k;
+      keys_ = active_keys_in_sequence(p_, mask_head, sequence_);
+    }
+  }
+
+  __device__ void select(int key_tile) {
+    first_key_ = key_tile * block_n_;
+    const int valid = min(block_n_, keys_ - first_key_);
+    if (valid <= 0) {
+      seen_ = whole_ = {0, 0};
+      return;
+    }
+    const int first = active_ != nullptr ? active_[first_key_] : first_key_;
+    const int last = active_ != nullptr ? active_[first_key_ + valid - 1] : first_key_ + valid - 1;
+    seen_ = visible_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
+    whole_ = valid < block_n_ ? TileRange{0, 0} : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
+  }
+
+  __device__ MaskClass classify(int query_tile) const {
+    if (query_tile < seen_.begin || query_tile >= seen_.end) return MaskClass::empty;
+    bool full = query_tile >= whole_.begin && query_tile < whole_.end;
+    if (classes_ == nullptr) return full ? MaskClass::full : MaskClass::partial;
+    bool any = false;
+    for (int key = first_key_ / kMaskAtom; key <= (first_key_ + block_n_ - 1) / kMaskAtom; ++key)
+      for (int query = query_tile * block_m_ / kMaskAtom; query <= ((query_tile + 1) * block_m_ - 1) / kMaskAtom;
+           ++query) {
+        const auto atom = static_cast<MaskClass>(classes_[std::int64_t{key} * p_.query_atoms + query]);
+        any |= atom != MaskClass::empty;
+        full &= atom == MaskClass::full;
+      }
+    return !any ? MaskClass::empty : full ? MaskClass::full : MaskClass::partial;
+  }
+
+ private:
+  const BackwardParameters& p_;
+  int block_m_;
+  int block_n_;
+  int batch_;
+  Sequence sequence_;
+  Limits limits_;
+  const std::uint8_t* classes_ = nullptr;
+  const std::int32_t* active_ = nullptr;
+  int keys_ = 0;
+  int first_key_ = 0;
+  TileRange seen_;
+  TileRange whole_;
+};
+
+/// One warp a list: 32 query tiles are classified at a time and the active ones appended in order.
+__global__ void __launch_bounds__(kListWarps * 32)
+    tile_list_kernel(const __grid_constant__ BackwardParameters p, int block_m, int block_n, std::uint32_t* entries,
+                     std::int32_t* counts) {
+  const std::int64_t list = std::int64_t{blockIdx.x} * kListWarps + threadIdx.x / 32;
+  if (list >= std::int64_t{p.batch} * p.list_heads * p.key_tiles) return;
+  const int key_tile = static_cast<int>(list % p.key_tiles);
+  const int head = static_cast<int>(list / p.key_tiles);
+  KeyTileClasses tile(p, head / p.list_heads, head % p.list_heads, block_m, block_n);
+  tile.select(key_tile);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int count = 0;
+  for (int base = 0; base < p.query_tiles; base += 32) {
+    const int query_tile = base + lane;
+    const MaskClass kind = query_tile < p.query_tiles ? tile.classify(query_tile) : MaskClass::empty;
+    const unsigned active = __ballot_sync(0xffffffffu, kind != MaskClass::empty);
+    if (kind != MaskClass::empty)
+      entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] =
+          static_cast<std::uint32_t>(query_tile) << 1 | (kind == MaskClass::partial ? 1u : 0u);
+    count += __popc(active);
+  }
+  if (lane == 0) counts[list] = count;
+}
+
+/// One thread a query tile walks the key tiles in order.
+__global__ void __launch_bounds__(kRankThreads)
+    tile_rank_kernel(const __grid_constant__ BackwardParameters p, int block_m, int block_n, std::int32_t* ranks) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kRankThreads + threadIdx.x;
+  const int query_tile = static_cast<int>(index % p.query_tiles);
+  const std::int64_t head = index / p.query_tiles;
+  if (head >= std::int64_t{p.batch} * p.list_heads) return;
+  KeyTileClasses tile(p, static_cast<int>(head) / p.list_heads, static_cast<int>(head) % p.list_heads, block_m,
+                      block_n);
+  int rank = 0;
+  for (int key_tile = 0; key_tile < p.key_tiles; ++key_tile) {
+    tile.select(key_tile);
+    ranks[(head * p.key_tiles + key_tile) * p.query_tiles + query_tile] = rank;
+    if (tile.classify(query_tile) != MaskClass::empty) ++rank;
+  }
+}
+
+}  // namespace
+
+cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, int block_n, cudaStream_t stream) {
+  const std::int64_t lists = std::int64_t{parameters.batch} * parameters.list_heads * parameters.key_tiles;
+  tile_list_kernel<<<static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0, stream>>>(
+      parameters, block_m, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
+      const_cast<std::int32_t*>(parameters.list_counts));
+  if (parameters.list_ranks != nullptr) {
+    const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
+    tile_rank_kernel<<<static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads), kRankThreads, 0, stream>>>(
+        parameters, block_m, block_n, const_cast<std::int32_t*>(parameters.list_ranks));
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t load_tile_list_kernels() {
+  return load_kernels(tile_list_kernel, tile_rank_kernel);
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,374 @@
+// One backward pass as a chain of kernels: the workspace's layout, the parameters and the launches.
+#include "launch.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/fragments.hpp"
+#include "common/parameters.hpp"
+#include "common/side_kernels.hpp"
+#include "common/visibility.hpp"
+#include "plan/mask_plan.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+/// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
+constexpr std::int64_t kItemsPerMultiprocessor = 4;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// Hands out parts of the workspace. Without memory it only counts, so that the size query and the launch share one
+/// layout.
+class Workspace {
+ public:
+  explicit Workspace(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+
+  template <class T>
+  T* take(std::int64_t count) {
+    std::byte* part = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += aligned(static_cast<std::size_t>(count) * sizeof(T));
+    return reinterpret_cast<T*>(part);
+  }
+  std::size_t used() const { return used_; }
+  std::byte* at(std::size_t offset) const { return memory_ + offset; }
+
+ private:
+  std::byte* memory_;
+  std::size_t used_ = 0;
+};
+
+bool is_packed(const flashdma_bwd_arguments& a) {
+  return a.cu_seqlens_q != nullptr;
+}
+bool is_deterministic(const flashdma_bwd_arguments& a) {
+  return (a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0;
+}
+
+TensorView view(const flashdma_bwd_tensor& t) {
+  return {t.data, t.stride_batch, t.stride_row, t.stride_head};
+}
+
+PairView view(const flashdma_bwd_pair_tensor& t, std::int64_t heads) {
+  return {t.data,
+          t.batch > 1 ? t.stride_batch : 0,
+          t.heads > 1 ? t.stride_head : 0,
+          t.rows > 1 ? t.stride_row : 0,
+          t.columns > 1 ? t.stride_column : 0,
+          static_cast<int>(heads / std::max<std::int64_t>(t.heads, 1))};
+}
+
+/// The mask as a plan holds it: where it comes from, the plan if there is one, does not matter for its shape.
+struct MaskShape {
+  bool present = false;
+  bool compacted = false;
+  std::int64_t batch = 1;
+  std::int64_t heads = 1;
+};
+
+MaskShape mask_shape(const flashdma_bwd_arguments& a) {
+  if (a.plan != nullptr) return {true, a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED, a.plan->batch, a.plan->heads};
+  if (a.mask.data == nullptr) return {};
+  return {true, a.mask.rows == 1, a.mask.batch, a.mask.heads};
+}
+
+MaskView mask_view(const flashdma_bwd_arguments& a) {
+  const flashdma_bwd_pair_tensor& m = a.mask;
+  MaskView mask;
+  mask.data = static_cast<const std::uint8_t*>(m.data);
+  mask.batch = static_cast<int>(m.batch);
+  mask.heads = static_cast<int>(m.heads);
+  mask.rows = static_cast<int>(m.rows);
+  mask.columns = static_cast<int>(m.columns);
+  mask.queries = static_cast<int>(a.seqlen_q);
+  mask.keys = static_cast<int>(a.seqlen_k);
+  mask.stride_batch = m.batch > 1 ? m.stride_batch : 0;
+  mask.stride_head = m.heads > 1 ? m.stride_head : 0;
+  mask.stride_row = m.rows > 1 ? m.stride_row : 0;
+  mask.stride_column = m.columns > 1 ? m.stride_column : 0;
+  return mask;
+}
+
+std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
+  return mask.compacted ? compacted_plan_layout(mask.batch * mask.heads, a.seqlen_k).bytes
+                        : natural_plan_layout(mask.batch * mask.heads, a.seqlen_q, a.seqlen_k).bytes;
+}
+
+cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, std::byte* memory,
+                       cudaStream_t stream) {
+  if (shape.compacted) {
+    const CompactedPlanLayout layout = compacted_plan_layout(shape.batch * shape.heads, a.seqlen_k);
+    return compact_mask(mask_view(a), reinterpret_cast<std::int32_t*>(memory + layout.counts),
+                        reinterpret_cast<std::int32_t*>(memory + layout.keys), stream);
+  }
+  const NaturalPlanLayout layout = natural_plan_layout(shape.batch * shape.heads, a.seqlen_q, a.seqlen_k);
+  return pack_mask(mask_view(a), reinterpret_cast<std::uint64_t*>(memory + layout.words),
+                   reinterpret_cast<std::uint8_t*>(memory + layout.classes), stream);
+}
+
+/// Query heads of an item: all that share a KV head, unless that leaves multiprocessors idle.
+int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t key_tiles,
+                   const DeviceTraits& device) {
+  const auto group = static_cast<int>(a.heads / a.heads_kv);
+  // Compacted heads of different masks have different keys in a tile.
+  if (mask.compacted && mask.heads > a.heads_kv) return 1;
+  for (int heads = group; heads > 1; --heads)
+    if (group % heads == 0 && key_tiles * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
+      return heads;
+  return 1;
+}
+
+/// Everything that a call needs beside its arguments.
+struct Call {
+  BackwardParameters parameters;
+  MaskShape mask;
+  std::byte* plan = nullptr;  ///< of the mask: the caller's, or in the workspace
+  BiasGradientOutput bias_output;
+  float* bias_scratch = nullptr;  ///< what is reduced into bias_output, or nullptr: the kernel writes it
+  PairShape bias_scratch_shape;
+  std::size_t cleared_begin = 0;  ///< workspace that must hold zeros
+  std::size_t cleared_end = 0;
+  std::size_t bytes = 0;
+};
+
+void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
+  p.batch = static_cast<int>(a.batch);
+  p.heads = static_cast<int>(a.heads);
+  p.heads_kv = static_cast<int>(a.heads_kv);
+  p.head_dim = a.head_dim;
+  p.seqlen_q = static_cast<int>(a.seqlen_q);
+  p.seqlen_k = static_cast<int>(a.seqlen_k);
+  p.cu_seqlens_q = a.cu_seqlens_q;
+  p.cu_seqlens_k = a.cu_seqlens_k;
+  p.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(a.head_dim));
+  p.softcap = a.softcap;
+  p.data_type = a.data_type == FLASHDMA_BWD_BF16 ? DataType::bf16 : DataType::fp16;
+
+  p.delta_from_lengths = a.global_seqlen_q == 0 && a.global_seqlen_k == 0;
+  p.position_delta = a.query_offset - a.key_offset;
+  if (!p.delta_from_lengths)
+    p.position_delta += (a.global_seqlen_k != 0 ? a.global_seqlen_k : a.seqlen_k) -
+                        (a.global_seqlen_q != 0 ? a.global_seqlen_q : a.seqlen_q);
+  const auto window = [](std::int64_t size) {
+    return size < 0 ? std::int64_t{kUnlimited} : std::min<std::int64_t>(size, kUnlimited);
+  };
+  p.window_left = window(a.window_left);
+  p.window_right = a.causal != 0 ? 0 : window(a.window_right);
+
+  p.q = view(a.q);
+  p.k = view(a.k);
+  p.v = view(a.v);
+  p.out = view(a.out);
+  p.d_out = view(a.d_out);
+  p.d_q = view(a.d_q);
+  p.d_k = view(a.d_k);
+  p.d_v = view(a.d_v);
+  p.lse = a.lse;
+  p.lse_stride_batch = a.lse_stride_batch;
+  p.lse_stride_head = a.lse_stride_head;
+  p.lse_stride_row = a.lse_stride_row;
+  p.lse_base_two = a.lse_base_two != 0;
+
+  p.bias = view(a.bias, a.heads);
+  p.bias_is_float = a.bias.data_type == FLASHDMA_BWD_FP32;
+  p.bias_pairs_aligned = p.bias.stride_column == 1 && p.bias.stride_batch % 2 == 0 && p.bias.stride_head % 2 == 0 &&
+                         p.bias.stride_row % 2 == 0 && reinterpret_cast<std::uintptr_t>(p.bias.data) % 4 == 0;
+}
+
+/// dBias: written by the kernel where every element belongs to one pair, else reduced from float32 scratch.
+void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a,
+                           const KernelConfig& config) {
+  BackwardParameters& p = call.parameters;
+  const flashdma_bwd_pair_tensor& t = a.d_bias;
+  if (t.data == nullptr || a.bias.data == nullptr) return;
+  BiasGradientOutput& output = call.bias_output;
+  output.data = t.data;
+  output.is_float = t.data_type == FLASHDMA_BWD_FP32;
+  output.shape = {t.batch, t.heads, t.rows, t.columns};
+  output.stride_batch = t.stride_batch;
+  output.stride_head = t.stride_head;
+  output.stride_row = t.stride_row;
+  output.stride_column = t.stride_column;
+
+  if (config.bias == BiasKind::key_vector) {
+    call.bias_scratch_shape = {a.batch, a.heads, 1, a.seqlen_k};
+    call.bias_scratch = p.d_bias_rows = workspace.take<float>(call.bias_scratch_shape.size());
+    return;
+  }
+  const PairShape pairs{a.batch, a.heads, a.seqlen_q, a.seqlen_k};
+  const bool one_pair_each = output.shape.size() == pairs.size();
+  if (one_pair_each) {
+    p.bias_gradient = output.is_float ? BiasGradient::store_float : BiasGradient::store_16bit;
+    p.d_bias = view(t, a.heads);
+    return;
+  }
+  // Several pairs share an element. In deterministic mode each keeps its own float32 until they are added in order.
+  call.bias_scratch_shape = is_deterministic(a) ? pairs : output.shape;
+  call.bias_scratch = workspace.take<float>(call.bias_scratch_shape.size());
+  p.bias_gradient = is_deterministic(a) ? BiasGradient::store_float : BiasGradient::accumulate;
+  const PairShape& s = call.bias_scratch_shape;
+  p.d_bias.data = call.bias_scratch;
+  p.d_bias.stride_batch = s.batch > 1 ? s.heads * s.rows * s.columns : 0;
+  p.d_bias.stride_head = s.heads > 1 ? s.rows * s.columns : 0;
+  p.d_bias.stride_row = s.rows > 1 ? s.columns : 0;
+  p.d_bias.stride_column = s.columns > 1 ? 1 : 0;
+  p.d_bias.heads_per_head = static_cast<int>(a.heads / s.heads);
+}
+
+void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a) {
+  BackwardParameters& p = call.parameters;
+  const MaskShape& mask = call.mask;
+  if (mask.present) {
+    call.plan = a.plan != nullptr ? static_cast<std::byte*>(a.plan->memory)
+                                  : workspace.take<std::byte>(static_cast<std::int64_t>(plan_bytes(mask, a)));
+    p.mask_heads_per_head = static_cast<int>(a.heads / mask.heads);
+    p.list_heads = static_cast<int>(mask.heads);
+    if (mask.compacted) {
+      const CompactedPlanLayout layout = compacted_plan_layout(mask.batch * mask.heads, a.seqlen_k);
+      p.active_counts = reinterpret_cast<std::int32_t*>(call.plan + layout.counts);
+      p.active_keys = reinterpret_cast<std::int32_t*>(call.plan + layout.keys);
+      p.compact_batch_stride = mask.batch > 1 ? static_cast<int>(mask.heads) : 0;
+    } else {
+      const NaturalPlanLayout layout = natural_plan_layout(mask.batch * mask.heads, a.seqlen_q, a.seqlen_k);
+      p.mask_words = reinterpret_cast<std::uint64_t*>(call.plan + layout.words);
+      p.mask_classes = reinterpret_cast<std::uint8_t*>(call.plan + layout.classes);
+      p.query_atoms = mask_atoms(a.seqlen_q);
+      p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(a.seqlen_k);
+      p.mask_batch_stride = mask.batch > 1 ? mask.heads * p.mask_head_stride : 0;
+    }
+  }
+  p.list_heads_per_head = static_cast<int>(a.heads / p.list_heads);
+  const bool deterministic = is_deterministic(a);
+  if (p.mask_words != nullptr || (mask.present && !mask.compacted) || deterministic) {
+    const std::int64_t lists = a.batch * p.list_heads * p.key_tiles;
+    p.list_counts = workspace.take<std::int32_t>(lists);
+    p.list_entries = workspace.take<std::uint32_t>(lists * p.query_tiles);
+    if (deterministic) p.list_ranks = workspace.take<std::int32_t>(lists * p.query_tiles);
+  }
+}
+
+Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const DeviceTraits& device, void* memory) {
+  Call call;
+  Workspace workspace(memory);
+  BackwardParameters& p = call.parameters;
+  describe_problem(p, a);
+  call.mask = mask_shape(a);
+  const TileConfig& tile = config.tile;
+  p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
+  p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
+  p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles, device);
+  const std::int64_t head_items = a.heads / p.heads_per_item;
+  p.items = static_cast<int>(p.key_tiles * a.batch * head_items);
+
+  p.scratch_rows =
+      is_packed(a) ? padded_rows(a.total_q + a.batch * kScratchRowAlignment) : a.batch * padded_rows(a.seqlen_q);
+  p.key_rows = is_packed(a) ? a.total_k : a.batch * a.seqlen_k;
+  p.lse_log2 = workspace.take<float>(a.heads * p.scratch_rows);
+  p.row_dot = workspace.take<float>(a.heads * p.scratch_rows);
+  p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);
+  p.d_q_vectorised = config.architecture == Architecture::sm90;
+  lay_out_mask(call, workspace, a);
+
+  const bool partial = head_items != a.heads_kv;
+  if (partial && !call.mask.compacted) {
+    p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
+    p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
+  }
+  call.cleared_begin = workspace.used();
+  if (partial && call.mask.compacted) {  // its items write active keys only
+    p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
+    p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
+  }
+  lay_out_bias_gradient(call, workspace, a, config);
+  if (is_deterministic(a)) {
+    p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / 32);
+    p.ticket = workspace.take<std::int32_t>(1);
+  }
+  call.cleared_end = workspace.used();
+  call.bytes = std::max(workspace.used(), kAlignment);
+  return call;
+}
+
+/// Runs calls until one fails.
+class Chain {
+ public:
+  void run(const char* call, cudaError_t error) {
+    if (result_.error == cudaSuccess && error != cudaSuccess) result_ = {error, call};
+  }
+  bool ok() const { return result_.error == cudaSuccess; }
+  LaunchResult result() const { return result_; }
+
+ private:
+  LaunchResult result_;
+};
+
+}  // namespace
+
+std::size_t backward_workspace_bytes(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                                     const DeviceTraits& device) {
+  return lay_out(arguments, config, device, nullptr).bytes;
+}
+
+LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel,
+                             const DeviceTraits& device, void* workspace, cudaStream_t stream) {
+  const Call call = lay_out(arguments, kernel.config, device, workspace);
+  const BackwardParameters& p = call.parameters;
+  const TileConfig& tile = kernel.config.tile;
+  Chain chain;
+  if (call.cleared_end > call.cleared_begin)
+    chain.run("cudaMemsetAsync of the workspace", cudaMemsetAsync(Workspace(workspace).at(call.cleared_begin), 0,
+                                                                  call.cleared_end - call.cleared_begin, stream));
+  if (chain.ok() && call.mask.present && arguments.plan == nullptr)
+    chain.run("mask plan kernel", build_plan(call.mask, arguments, call.plan, stream));
+  if (chain.ok() && p.list_entries != nullptr && p.items > 0)
+    chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
+  if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, stream));
+  if (chain.ok() && call.mask.compacted && p.d_k_partial == nullptr)
+    chain.run("kernel that clears dK and dV", clear_d_key_value(p, stream));
+  const bool stored_by_kernel = call.bias_output.data != nullptr && call.bias_scratch == nullptr;
+  if (chain.ok() && stored_by_kernel)
+    chain.run("kernel that clears dBias", clear_bias_gradient(call.bias_output, stream));
+  if (chain.ok() && p.items > 0) chain.run("main kernel", kernel.launch(p, stream));
+  if (chain.ok()) chain.run("dQ conversion kernel", convert_d_query(p, kernel.config.head_dim, stream));
+  if (chain.ok() && p.d_k_partial != nullptr) chain.run("dK and dV reduction kernel", reduce_d_key_value(p, stream));
+  if (chain.ok() && call.bias_scratch != nullptr)
+    chain.run("dBias reduction kernel",
+              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p.data_type, stream));
+  return chain.result();
+}
+
+LaunchResult prepare_backward(const flashdma_bwd_arguments&, const KernelEntry& kernel) {
+  Chain chain;
+  chain.run("cudaFuncSetAttribute of the main kernel", kernel.prepare());
+  if (chain.ok()) chain.run("loading of the side kernels", load_side_kernels());
+  if (chain.ok()) chain.run("loading of the plan kernels", load_plan_kernels());
+  return chain.result();
+}
+
+std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments) {
+  return plan_bytes(mask_shape(arguments), arguments);
+}
+
+LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, void* memory, std::size_t bytes,
+                             cudaStream_t stream, flashdma_bwd_mask_plan* plan) {
+  const MaskShape shape = mask_shape(arguments);
+  Chain chain;
+  chain.run("mask plan kernel", build_plan(shape, arguments, static_cast<std::byte*>(memory), stream));
+  if (!chain.ok()) return chain.result();
+  *plan = {};
+  plan->struct_size = sizeof(flashdma_bwd_mask_plan);
+  plan->layout = shape.compacted ? FLASHDMA_BWD_LAYOUT_COMPACTED : FLASHDMA_BWD_LAYOUT_NATURAL;
+  plan->batch = shape.batch;
+  plan->heads = shape.heads;
+  plan->seqlen_q = arguments.seqlen_q;
+  plan->seqlen_k = arguments.seqlen_k;
+  plan->memory = memory;
+  plan->bytes = bytes;
+  return chain.result();
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,38 @@
+// One backward pass as a chain of kernels: the workspace's layout, the parameters and the launches.
+//
+// Arguments have been validated. Nothing here allocates or synchronises.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <flashdma_bwd/flashdma_bwd.h>
+
+#include <cstddef>
+#include <flashdma_bwd/kernel_table.hpp>
+
+#include "common/kernel_entry.hpp"
+
+namespace flashdma_bwd {
+
+/// The first CUDA call of a chain that failed.
+struct LaunchResult {
+  cudaError_t error = cudaSuccess;
+  const char* call = nullptr;
+};
+
+/// Bytes of workspace, a multiple of 256.
+std::size_t backward_workspace_bytes(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                                     const DeviceTraits& device);
+
+LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel,
+                             const DeviceTraits& device, void* workspace, cudaStream_t stream);
+
+/// Loads the kernels of the chain into the current context.
+LaunchResult prepare_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel);
+
+/// Bytes of the plan of arguments.mask, a multiple of 256.
+std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments);
+
+LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, void* memory, std::size_t bytes,
+                             cudaStream_t stream, flashdma_bwd_mask_plan* plan);
+
+}  // namespace flashdma_bwd
