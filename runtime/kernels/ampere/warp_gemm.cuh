@@ -96,13 +96,32 @@ struct NothingBetween {
   __device__ __forceinline__ void operator()(int) const {}
 };
 
+/// What the first products are added to: the accumulators themselves.
+struct AccumulatorStart {
+  template <class Accumulator>
+  __device__ __forceinline__ auto& operator()(Accumulator& c, int m, int n) const {
+    return c[m][n];
+  }
+};
+
+/// The same values for all column blocks, instead of what the accumulators hold.
+template <int MBlocks>
+struct RowStart {
+  float values[MBlocks][4];
+  template <class Accumulator>
+  __device__ __forceinline__ const float (&operator()(Accumulator&, int m, int) const)[4] {
+    return values[m];
+  }
+};
+
 /// c += A B over `Steps` k16 steps; c is MBlocks x NBlocks accumulator atoms of 16 x 8. With `Prefetch`, the fragments
 /// of the next step are loaded before the products of this one, so that the loads' latency is hidden, at the price of
-/// their registers. `between(step)` is independent arithmetic that the tensor cores hide.
+/// their registers. `between(step)` is independent arithmetic that the tensor cores hide. `start(c, m, n)` is the value
+/// that atom (m, n) starts from.
 template <bool Bf16, int Steps, bool Prefetch = true, int MBlocks, int NBlocks, class A, class B,
-          class Between = NothingBetween>
+          class Between = NothingBetween, class Start = AccumulatorStart>
 __device__ __forceinline__ void multiply_accumulate(float (&c)[MBlocks][NBlocks][4], const A& a, const B& b,
-                                                    const Between& between = {}) {
+                                                    const Between& between = {}, const Start& start = {}) {
   static_assert(NBlocks % 2 == 0);
   constexpr int kBuffers = Prefetch ? 2 : 1;
   std::uint32_t fragment_a[kBuffers][MBlocks][4];
@@ -120,9 +139,14 @@ __device__ __forceinline__ void multiply_accumulate(float (&c)[MBlocks][NBlocks]
 #pragma unroll
     for (int m = 0; m < MBlocks; ++m)
 #pragma unroll
-      for (int n = 0; n < NBlocks; ++n)
-        ptx::mma_m16n8k16<Bf16>(c[m][n], fragment_a[step % kBuffers][m], fragment_b[step % kBuffers][n / 2][n % 2 * 2],
-                                fragment_b[step % kBuffers][n / 2][n % 2 * 2 + 1]);
+      for (int n = 0; n < NBlocks; ++n) {
+        const std::uint32_t b0 = fragment_b[step % kBuffers][n / 2][n % 2 * 2];
+        const std::uint32_t b1 = fragment_b[step % kBuffers][n / 2][n % 2 * 2 + 1];
+        if (step == 0)
+          ptx::mma_m16n8k16<Bf16>(c[m][n], fragment_a[step % kBuffers][m], b0, b1, start(c, m, n));
+        else
+          ptx::mma_m16n8k16<Bf16>(c[m][n], fragment_a[step % kBuffers][m], b0, b1, c[m][n]);
+      }
     between(step);
   }
 }

@@ -45,10 +45,15 @@ __device__ __forceinline__ HeadBlock head_block(const BackwardParameters& p, int
   return {batch_head / p.heads, batch_head % p.heads, static_cast<int>(blockIdx.x) % blocks};
 }
 
+/// Rows of a block of the preprocess kernel.
+constexpr int kRowsPerThread = 4;
+template <int Lanes>
+FLASHDMA_HOST_DEVICE constexpr int preprocess_rows() {
+  return kThreads / Lanes * kRowsPerThread;
+}
 template <int Lanes>
 FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
-  constexpr int kRows = kThreads / Lanes;
-  return static_cast<int>((padded_rows(p.seqlen_q) + kRows - 1) / kRows);
+  return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
 }
 FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket) {
   constexpr int kWarps = kThreads / 32;
@@ -63,33 +68,44 @@ __global__ void __launch_bounds__(kThreads)
   const int batch = block.batch;
   const int head = block.head;
   const Sequence sequence = sequence_of(p, batch);
-  const int row = block.index * (kThreads / Lanes) + static_cast<int>(threadIdx.x) / Lanes;
-  if (row >= padded_rows(sequence.length_q)) return;
   const int part = static_cast<int>(threadIdx.x) % Lanes;
-  const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row + row;
-
-  // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
-  auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + scratch_row * bucket);
-  for (int i = part; i < bucket / 4; i += Lanes) scratch[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-
+  const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
   const bool packed = p.cu_seqlens_q != nullptr;
-  const bool inside = row < sequence.length_q;
-  float sum = 0.0f;
-  if (inside && part * 8 < p.head_dim) {
-    const std::int64_t query = sequence.row_q + row;
-    sum = dot_eight<Type>(load_eight(p.out, row_offset(p.out, packed, batch, query, head) + part * 8),
-                          load_eight(p.d_out, row_offset(p.d_out, packed, batch, query, head) + part * 8));
+  const auto padded = static_cast<int>(padded_rows(sequence.length_q));
+
+  // All loads are started before the first is used.
+  uint4 out[kRowsPerThread] = {};
+  uint4 d_out[kRowsPerThread] = {};
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int row = first_row + i * (kThreads / Lanes);
+    if (row < sequence.length_q && part * 8 < p.head_dim) {
+      out[i] = load_eight(p.out, row_offset(p.out, packed, batch, sequence.row_q + row, head) + part * 8);
+      d_out[i] = load_eight(p.d_out, row_offset(p.d_out, packed, batch, sequence.row_q + row, head) + part * 8);
+    }
   }
 #pragma unroll
-  for (int mask = Lanes / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
-  if (part != 0) return;
-  float lse = inside ? p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
-                             (sequence.row_q + row) * p.lse_stride_row]
-                     : INFINITY;
-  // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
-  const bool empty = isinf(lse);
-  p.lse_log2[scratch_row] = empty ? INFINITY : p.lse_base_two ? lse : lse * kLog2E;
-  p.row_dot[scratch_row] = empty ? 0.0f : sum;
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int row = first_row + i * (kThreads / Lanes);
+    if (row >= padded) return;
+    const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row + row;
+    // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
+    auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + scratch_row * bucket);
+    for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+    float sum = dot_eight<Type>(out[i], d_out[i]);
+#pragma unroll
+    for (int mask = Lanes / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (part != 0) continue;
+    float lse = INFINITY;
+    if (row < sequence.length_q)
+      lse = p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
+                  (sequence.row_q + row) * p.lse_stride_row];
+    // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
+    const bool empty = isinf(lse);
+    p.lse_log2[scratch_row] = empty ? INFINITY : p.lse_base_two ? lse : lse * kLog2E;
+    p.row_dot[scratch_row] = empty ? 0.0f : sum;
+  }
 }
 
 template <int Lanes>

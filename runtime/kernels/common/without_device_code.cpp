@@ -5,6 +5,12 @@
 
 namespace flashdma_bwd {
 
+cudaError_t load_side_kernels() {
+  return cudaErrorNoKernelImageForDevice;
+}
+cudaError_t load_plan_kernels() {
+  return cudaErrorNoKernelImageForDevice;
+}
 cudaError_t preprocess(const BackwardParameters&, int, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
