@@ -327,6 +327,9 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && p.list_entries != nullptr && p.items > 0)
     chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
   if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, stream));
+  if (chain.ok() && is_packed(arguments))
+    chain.run("kernel that clears the packed tails",
+              clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));
   if (chain.ok() && call.mask.compacted && p.d_k_partial == nullptr)
     chain.run("kernel that clears dK and dV", clear_d_key_value(p, stream));
   const bool stored_by_kernel = call.bias_output.data != nullptr && call.bias_scratch == nullptr;

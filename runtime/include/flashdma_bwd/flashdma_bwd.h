@@ -9,7 +9,8 @@
  *
  * A pair (query i, key j) is masked when the mask says so, when the bias is -inf, or when causality or the window does:
  * with the offset delta = (seqlen_k - seqlen_q) of global lengths plus query_offset - key_offset, causal keeps
- * j <= i + delta, a window (left, right) keeps i + delta - left <= j <= i + delta + right. Masked keys may hold any finite value.
+ * j <= i + delta, a window (left, right) keeps i + delta - left <= j <= i + delta + right. Masked keys may hold any
+ * finite value.
  *
  * Conventions. Sizes are counts of elements; strides are in elements, not bytes. All tensor pointers are device memory,
  * except for flashdma_bwd_backward_reference, which takes host memory. The caller owns all memory and the stream.
@@ -41,10 +42,10 @@ typedef enum flashdma_bwd_code {
   FLASHDMA_BWD_INVALID_ARGUMENT = 1,         /* the message names the argument and the rule */
   FLASHDMA_BWD_UNSUPPORTED = 2,              /* a valid problem, or a field, that this version does not compute */
   FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE = 3, /* no compiled kernels can run on this GPU */
-  FLASHDMA_BWD_NOT_COMPILED = 4,             /* the chosen kernel is not in this build; the message names the profile that has it */
-  FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5,      /* the message has the bytes needed and given */
-  FLASHDMA_BWD_CUDA_ERROR = 6,               /* the message has the call and CUDA's own words */
-  FLASHDMA_BWD_OVERRIDE_ERROR = 7            /* FLASHDMA_BWD_KERNEL, _TABLE or _ARCH (or their API forms) cannot be honoured */
+  FLASHDMA_BWD_NOT_COMPILED = 4, /* the chosen kernel is not in this build; the message names the profile that has it */
+  FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /* the message has the bytes needed and given */
+  FLASHDMA_BWD_CUDA_ERROR = 6,          /* the message has the call and CUDA's own words */
+  FLASHDMA_BWD_OVERRIDE_ERROR = 7 /* FLASHDMA_BWD_KERNEL, _TABLE or _ARCH (or their API forms) cannot be honoured */
 } flashdma_bwd_code;
 
 typedef enum flashdma_bwd_data_type {
@@ -53,9 +54,9 @@ typedef enum flashdma_bwd_data_type {
   FLASHDMA_BWD_FP32 = 2 /* only for bias, where it is a key vector, and for dBias */
 } flashdma_bwd_data_type;
 
-/* One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head + c.
- * Fixed length: [batch, seqlen, heads, head_dim]. Variable length (packed): [total, heads, head_dim], stride_batch ignored.
- * data must be 16-byte aligned and the strides multiples of 8 elements. A stride of an input may be 0. */
+/* One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head +
+ * c. Fixed length: [batch, seqlen, heads, head_dim]. Variable length (packed): [total, heads, head_dim], stride_batch
+ * ignored. data must be 16-byte aligned and the strides multiples of 8 elements. A stride of an input may be 0. */
 typedef struct flashdma_bwd_tensor {
   void* data;
   int64_t stride_batch;
@@ -64,12 +65,14 @@ typedef struct flashdma_bwd_tensor {
 } flashdma_bwd_tensor;
 
 /* A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or broadcast.
- * batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The stride of a dimension of
- * size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor. stride_column must be 1 where columns > 1.
- * With variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k the maxima. */
+ * batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The stride of a
+ * dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor. stride_column must be 1
+ * where columns > 1. With variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k
+ * the maxima. */
 typedef struct flashdma_bwd_pair_tensor {
-  void* data; /* NULL: there is none */
-  int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask, whose elements are bytes: 0 masks, anything else keeps */
+  void* data;        /* NULL: there is none */
+  int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask, whose elements are bytes: 0 masks, anything else
+                        keeps */
   int32_t reserved;
   int64_t batch, heads, rows, columns;
   int64_t stride_batch, stride_head, stride_row, stride_column;
@@ -81,13 +84,14 @@ typedef enum flashdma_bwd_key_layout {
   FLASHDMA_BWD_LAYOUT_COMPACTED = 1 /* active keys only: the mask has one row */
 } flashdma_bwd_key_layout;
 
-/* A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls whose
- * mask is the same, whatever their head dim, bias, causality or data type. It refers to caller-owned device memory. */
+/* A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls
+ * whose mask is the same, whatever their head dim, bias, causality or data type. It refers to caller-owned device
+ * memory. */
 typedef struct flashdma_bwd_mask_plan {
   uint32_t struct_size;
-  int32_t layout; /* flashdma_bwd_key_layout */
+  int32_t layout;                           /* flashdma_bwd_key_layout */
   int64_t batch, heads, seqlen_q, seqlen_k; /* of the mask: batch and heads as given, rows 1 or seqlen_q */
-  void* memory;   /* device */
+  void* memory;                             /* device */
   size_t bytes;
 } flashdma_bwd_mask_plan;
 
@@ -100,50 +104,52 @@ typedef struct flashdma_bwd_arguments {
   uint32_t flags;
 
   /* The problem. */
-  int32_t data_type; /* FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16 */
-  int32_t head_dim;  /* a multiple of 8, 8 ... 256 */
-  int64_t batch, heads, heads_kv; /* heads is a multiple of heads_kv */
-  int64_t seqlen_q, seqlen_k;     /* variable length: the longest sequence, or more */
-  float scale;       /* of the scores; init leaves 0, which means 1/sqrt(head_dim) */
-  float softcap;     /* 0: none */
-  int32_t causal;    /* 0 or 1 */
-  int32_t mask_density; /* active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
+  int32_t data_type;                 /* FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16 */
+  int32_t head_dim;                  /* a multiple of 8, 8 ... 256 */
+  int64_t batch, heads, heads_kv;    /* heads is a multiple of heads_kv */
+  int64_t seqlen_q, seqlen_k;        /* variable length: the longest sequence, or more */
+  float scale;                       /* of the scores; init leaves 0, which means 1/sqrt(head_dim) */
+  float softcap;                     /* 0: none */
+  int32_t causal;                    /* 0 or 1 */
+  int32_t mask_density;              /* active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
   int64_t window_left, window_right; /* -1: unlimited */
 
   /* A shard of longer sequences: position of its first query and key, and the whole lengths (0: seqlen_q, seqlen_k). */
   int64_t query_offset, key_offset, global_seqlen_q, global_seqlen_k;
 
-  /* Variable length: device pointers to batch + 1 int32 offsets into the packed tensors, or NULL for fixed length. Both or neither. */
+  /* Variable length: device pointers to batch + 1 int32 offsets into the packed tensors, or NULL for fixed length. Both
+   * or neither. */
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
   int64_t total_q, total_k; /* rows of the packed tensors */
 
   /* Inputs. */
   flashdma_bwd_tensor q, k, v, out, d_out;
-  /* float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where with
-   * variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf. */
+  /* float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
+   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /* 0: natural logarithm; 1: base 2 */
   int32_t reserved0;
   flashdma_bwd_pair_tensor mask;
   flashdma_bwd_pair_tensor bias;
-  const flashdma_bwd_mask_plan* plan; /* NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
+  const flashdma_bwd_mask_plan*
+      plan; /* NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
 
-  /* Outputs. All rows are written. A NULL d_bias.data skips it; its shape must be the bias's, its strides are its own, its type
-   * the bias's or FP32. */
+  /* Outputs. All rows are written. A NULL d_bias.data skips it; its shape must be the bias's, its strides are its own,
+   * its type the bias's or FP32. */
   flashdma_bwd_tensor d_q, d_k, d_v;
   flashdma_bwd_pair_tensor d_bias;
 
   /* Room for what comes: must be 0 or NULL, otherwise FLASHDMA_BWD_UNSUPPORTED names the field. */
-  const float* d_lse;       /* gradient of the logsumexp */
-  const float* row_dot;     /* externally computed D */
-  float beta_q, beta_k, beta_v, beta_bias; /* 0 writes, 1 adds */
+  const float* d_lse;                                         /* gradient of the logsumexp */
+  const float* row_dot;                                       /* externally computed D */
+  float beta_q, beta_k, beta_v, beta_bias;                    /* 0 writes, 1 adds */
   float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /* float32 outputs */
-  int32_t sm_limit;         /* CTAs to use at most */
+  int32_t sm_limit;                                           /* CTAs to use at most */
   int32_t reserved1;
-  uint64_t tag;             /* ignored: the caller's name for this problem, reported by hooks */
-  const char* kernel;       /* canonical name of the kernel to use instead of the table's choice; NULL: the table */
+  uint64_t tag;       /* ignored: the caller's name for this problem, reported by hooks */
+  const char* kernel; /* canonical name of the kernel to use instead of the table's choice; NULL: the table */
 } flashdma_bwd_arguments;
 
 /* What selection decided. Strings are static or owned by the library for its lifetime. */
@@ -164,40 +170,49 @@ typedef struct flashdma_bwd_device {
   int32_t shared_memory_per_block;
 } flashdma_bwd_device;
 
-FLASHDMA_BWD_API const char* flashdma_bwd_version(void);    /* "major.minor.patch" */
-FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(void); /* 16 hexadecimal digits of the tables that were compiled in */
+FLASHDMA_BWD_API const char* flashdma_bwd_version(void); /* "major.minor.patch" */
+FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(
+    void); /* 16 hexadecimal digits of the tables that were compiled in */
 FLASHDMA_BWD_API const char* flashdma_bwd_code_name(flashdma_bwd_code code);
 /* What went wrong in this thread's last failed call, where, and what to do. Valid until this thread's next call. */
 FLASHDMA_BWD_API const char* flashdma_bwd_last_message(void);
 
 FLASHDMA_BWD_API void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments);
 
-/* Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of pointers matter. */
+/* Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of
+ * pointers matter. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 
-/* Enqueues the backward on `stream`. workspace: device memory, 256-byte aligned, its contents do not matter. Capturable in a CUDA
- * graph once flashdma_bwd_prepare has loaded the kernels. */
+/* Enqueues the backward on `stream`. workspace: device memory, 256-byte aligned, its contents do not matter. Capturable
+ * in a CUDA graph once flashdma_bwd_prepare has loaded the kernels. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments, void* workspace,
                                                          size_t workspace_bytes, flashdma_bwd_stream stream);
 
-/* Loads the kernels that these arguments select into the current context, so that the first backward is as fast as the next. */
+/* Loads the kernels that these arguments select into the current context, so that the first backward is as fast as the
+ * next. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_arguments* arguments);
 
-/* The CPU backend: the same arguments in host memory, in double precision, on `threads` threads (0: all). Never chosen silently. */
-FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments, int32_t threads);
+/* The CPU backend: the same arguments in host memory, in double precision, on `threads` threads (0: all). Never chosen
+ * silently. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments,
+                                                                   int32_t threads);
 
 /* Device bytes of the plan of arguments->mask. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
-/* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on the same stream. */
-FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory, size_t bytes,
-                                                           flashdma_bwd_stream stream, flashdma_bwd_mask_plan* plan);
+/* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
+ * the same stream. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory,
+                                                           size_t bytes, flashdma_bwd_stream stream,
+                                                           flashdma_bwd_mask_plan* plan);
 
 /* What would run on the current device (device == NULL) or on another. */
-FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments,
+                                                       const flashdma_bwd_device* device,
                                                        flashdma_bwd_selection* selection);
-/* Writes why, as text: every candidate row with the condition that failed. Returns the length without the final NUL, like snprintf. */
-FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device, char* text,
-                                             size_t capacity);
+/* Writes why, as text: every candidate row with the condition that failed. Returns the length without the final NUL,
+ * like snprintf. */
+FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
+                                             char* text, size_t capacity);
 
 /* The compiled kernels: canonical names in sorted order, NULL past the end. */
 FLASHDMA_BWD_API size_t flashdma_bwd_kernel_count(void);

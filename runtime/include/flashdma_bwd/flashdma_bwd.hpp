@@ -1,7 +1,7 @@
 // The C++ API of flashdma_bwd: the backward pass of dynamic mask attention on NVIDIA GPUs.
 //
-// A thin layer over the C ABI (flashdma_bwd.h, which states the mathematics, shapes, strides and units): the same argument block,
-// with a status that owns its message. Nothing here throws, except std::bad_alloc for a message.
+// A thin layer over the C ABI (flashdma_bwd.h, which states the mathematics, shapes, strides and units): the same
+// argument block, with a status that owns its message. Nothing here throws, except std::bad_alloc for a message.
 #pragma once
 
 #include <flashdma_bwd/flashdma_bwd.h>
@@ -43,7 +43,9 @@ class [[nodiscard]] Status {
 };
 
 namespace detail {
-inline Status status(Code code) { return code == FLASHDMA_BWD_OK ? Status() : Status(code, flashdma_bwd_last_message()); }
+inline Status status(Code code) {
+  return code == FLASHDMA_BWD_OK ? Status() : Status(code, flashdma_bwd_last_message());
+}
 }  // namespace detail
 
 /// Bytes of device memory that `backward` needs.
@@ -56,8 +58,11 @@ inline Status backward(const Arguments& arguments, void* workspace, std::size_t 
   return detail::status(flashdma_bwd_backward(&arguments, workspace, workspace_bytes, stream));
 }
 
-/// Loads the kernels that these arguments select, so that the first backward is as fast as the next and can be captured.
-inline Status prepare(const Arguments& arguments) { return detail::status(flashdma_bwd_prepare(&arguments)); }
+/// Loads the kernels that these arguments select, so that the first backward is as fast as the next and can be
+/// captured.
+inline Status prepare(const Arguments& arguments) {
+  return detail::status(flashdma_bwd_prepare(&arguments));
+}
 
 /// The CPU backend in double precision: the same arguments in host memory. `threads` 0 means all.
 inline Status backward_reference(const Arguments& arguments, int threads = 0) {
@@ -97,7 +102,8 @@ inline std::vector<std::string_view> kernels() {
 /// The compiled architectures.
 inline std::vector<std::string_view> architectures() {
   std::vector<std::string_view> names;
-  for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i) names.emplace_back(flashdma_bwd_architecture_name(i));
+  for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i)
+    names.emplace_back(flashdma_bwd_architecture_name(i));
   return names;
 }
 

@@ -9,20 +9,22 @@
 namespace flashdma_bwd {
 
 /// Threads of a CTA.
-constexpr int threads_per_block(const TileConfig& tile) { return tile.warps * 32; }
+constexpr int threads_per_block(const TileConfig& tile) {
+  return tile.warps * 32;
+}
 
 /// The parts of a CTA's shared memory, in bytes, in the order in which they lie there.
 struct SharedMemoryLayout {
-  int key = 0;         ///< K tile: block_n x head_dim 16-bit
-  int value = 0;       ///< V tile, 0 if it stays in registers
-  int query = 0;       ///< Q tiles: q_stages x block_m x head_dim 16-bit
-  int d_out = 0;       ///< dO tiles: do_stages x block_m x head_dim 16-bit
-  int probability = 0; ///< P tile: block_m x block_n 16-bit
-  int d_score = 0;     ///< dS tile: block_m x block_n 16-bit
-  int statistics = 0;  ///< LSE and D of the query tiles: 2 x 2 x block_m float32
-  int positions = 0;   ///< key positions: block_n int32
-  int bias = 0;        ///< key-vector bias: block_n float32
-  int state = 0;       ///< what the CTA knows about its item
+  int key = 0;          ///< K tile: block_n x head_dim 16-bit
+  int value = 0;        ///< V tile, 0 if it stays in registers
+  int query = 0;        ///< Q tiles: q_stages x block_m x head_dim 16-bit
+  int d_out = 0;        ///< dO tiles: do_stages x block_m x head_dim 16-bit
+  int probability = 0;  ///< P tile: block_m x block_n 16-bit
+  int d_score = 0;      ///< dS tile: block_m x block_n 16-bit
+  int statistics = 0;   ///< LSE and D of the query tiles: 2 x 2 x block_m float32
+  int positions = 0;    ///< key positions: block_n int32
+  int bias = 0;         ///< key-vector bias: block_n float32
+  int state = 0;        ///< what the CTA knows about its item
   constexpr int total() const {
     return key + value + query + d_out + probability + d_score + statistics + positions + bias + state;
   }
@@ -45,7 +47,9 @@ constexpr SharedMemoryLayout shared_memory_layout(const KernelConfig& config) {
 }
 
 /// Bytes of shared memory that a CTA needs.
-constexpr int shared_memory_bytes(const KernelConfig& config) { return shared_memory_layout(config).total(); }
+constexpr int shared_memory_bytes(const KernelConfig& config) {
+  return shared_memory_layout(config).total();
+}
 
 /// Accumulator registers a thread holds through the loop: dK and dV.
 constexpr int resident_accumulator_registers(const KernelConfig& config) {
@@ -100,8 +104,7 @@ constexpr const char* tile_shape_violation(const TileConfig& tile, int head_dim)
   if (tile.block_m % (16 * tile.dq_warps_m) != 0) return "block_m must be a multiple of 16 * dq_warps_m";
   if (head_dim % (16 * (tile.warps / tile.dq_warps_m)) != 0)
     return "head_dim must be a multiple of 16 * warps / dq_warps_m";
-  if (tile.value_in_registers &&
-      tile.block_n * head_dim > (tile.q_stages + tile.do_stages) * tile.block_m * head_dim)
+  if (tile.value_in_registers && tile.block_n * head_dim > (tile.q_stages + tile.do_stages) * tile.block_m * head_dim)
     return "value_in_registers needs block_n <= (q_stages + do_stages) * block_m, V is loaded through their buffers";
   return nullptr;
 }

@@ -1,8 +1,8 @@
 // The vocabulary of kernel selection: problem, device, kernel configuration and table row.
 //
 // This is the one key type of the project. The offline generator, the library and a tuner all include this header, so
-// that the key a configuration was tuned for, the key of its table row and the key of a call are the same by construction.
-// Everything here is plain constexpr data; nothing needs CUDA.
+// that the key a configuration was tuned for, the key of its table row and the key of a call are the same by
+// construction. Everything here is plain constexpr data; nothing needs CUDA.
 #pragma once
 
 #include <cstddef>
@@ -86,9 +86,9 @@ struct KernelConfig {
 
 /// What selection knows about a GPU. Never its marketing name.
 struct DeviceTraits {
-  int compute_capability = 0;           ///< 10 * major + minor
-  int sm_count = 0;                     ///< streaming multiprocessors
-  int shared_memory_per_block = 0;      ///< bytes a CTA may opt in to
+  int compute_capability = 0;       ///< 10 * major + minor
+  int sm_count = 0;                 ///< streaming multiprocessors
+  int shared_memory_per_block = 0;  ///< bytes a CTA may opt in to
   friend constexpr bool operator==(const DeviceTraits&, const DeviceTraits&) = default;
 };
 
@@ -130,7 +130,9 @@ struct Range {
 
 /// A predicate on a boolean property.
 enum class Choice : std::uint8_t { any, no, yes };
-constexpr bool admits(Choice choice, bool value) { return choice == Choice::any || (choice == Choice::yes) == value; }
+constexpr bool admits(Choice choice, bool value) {
+  return choice == Choice::any || (choice == Choice::yes) == value;
+}
 
 /// A set of enumerators, one bit each.
 template <class Enum>

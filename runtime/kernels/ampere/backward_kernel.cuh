@@ -267,6 +267,7 @@ class Backward {
     if (step.partial) {
       if (bits) apply_mask_words(probability, words);
       apply_limits(probability, item().limits, positions(), first_query, share);
+      silence(d_score, probability);
     }
     store_pairs(shared_base_ + G::kProbability, probability, share);
 
@@ -344,7 +345,7 @@ class Backward {
       for (int n = 0; n < G::kScoreN; ++n)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          pairs[m][n][half] = bias.load(first_query + share.row(m, half), item().key_tile * G::kN + share.column(n));
+          pairs[m][n][half] = bias.load(first_query + share.row(m, half), key_pair(share.column(n)));
   }
 
   /// Scores to probabilities, for one column block: softcap, bias, exponential.
@@ -485,8 +486,8 @@ class Backward {
       for (int n = 0; n < G::kScoreN; ++n)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          gradient.add_pair(first_query + share.row(m, half), item().key_tile * G::kN + share.column(n),
-                            d_score[m][n][half * 2], d_score[m][n][half * 2 + 1], aligned);
+          gradient.add_pair(first_query + share.row(m, half), key_pair(share.column(n)), d_score[m][n][half * 2],
+                            d_score[m][n][half * 2 + 1], aligned);
   }
 
   // --- dQ ---
@@ -613,6 +614,10 @@ class Backward {
   }
   __device__ __forceinline__ Item& item() const {
     return *reinterpret_cast<Item*>(shared_ + G::kState);
+  }
+  /// The keys of two neighbouring columns of the tile; kPastEnd past the end.
+  __device__ __forceinline__ int2 key_pair(int column) const {
+    return *reinterpret_cast<const int2*>(positions() + column);
   }
   __device__ __forceinline__ int* positions() const {
     return reinterpret_cast<int*>(shared_ + G::kPositions);

@@ -12,7 +12,7 @@ namespace flashdma_bwd::ampere {
 
 struct Item {
   // The whole item.
-  Sequence sequence;
+  SequenceRows sequence;
   Limits limits;
   int batch;
   int key_tile;
@@ -111,7 +111,7 @@ __device__ inline void find_head(Item& item, const BackwardParameters& p, int he
                    : static_cast<int>(static_cast<std::int64_t>(item.key_tile) * item.count / p.key_tiles);
 
   const bool packed = p.cu_seqlens_q != nullptr;
-  const Sequence& s = item.sequence;
+  const SequenceRows& s = item.sequence;
   item.q = static_cast<const std::uint16_t*>(p.q.data) + (packed ? 0 : item.batch * p.q.stride_batch) +
            s.row_q * p.q.stride_row + head * p.q.stride_head;
   item.d_out = static_cast<const std::uint16_t*>(p.d_out.data) + (packed ? 0 : item.batch * p.d_out.stride_batch) +

@@ -81,6 +81,25 @@ __device__ __forceinline__ void apply_limits(float (&p)[MBlocks][NBlocks][4], co
   }
 }
 
+/// Makes dP finite where P is 0: a masked key may hold values whose dot product overflows, and 0 times that is not 0.
+template <int MBlocks, int NBlocks>
+__device__ __forceinline__ void silence(float (&d_score)[MBlocks][NBlocks][4],
+                                        const float (&probability)[MBlocks][NBlocks][4]) {
+#pragma unroll
+  for (int m = 0; m < MBlocks; ++m)
+#pragma unroll
+    for (int n = 0; n < NBlocks; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (probability[m][n][e] == 0.0f) d_score[m][n][e] = 0.0f;
+}
+
+/// Whether two keys can be one 32-bit word of a row that starts at one. In the compacted layout they need not be
+/// neighbours.
+__device__ __forceinline__ bool is_aligned_pair(int2 key) {
+  return key.x % 2 == 0 && key.y == key.x + 1;
+}
+
 /// A tile bias of one (batch, head).
 template <DataType Type>
 struct TileBias {
@@ -91,13 +110,15 @@ struct TileBias {
   int queries;
   int keys;
 
-  /// The biases of keys `key` and `key + 1`, packed; 0 outside.
-  __device__ __forceinline__ std::uint32_t load(int query, int key) const {
-    if (query >= queries || key >= keys) return 0;
-    const std::uint16_t* address = data + query * stride_row + key * stride_column;
-    if (key + 1 < keys && pairs_aligned) return __ldg(reinterpret_cast<const std::uint32_t*>(address));
+  /// The biases of two keys, packed; 0 outside.
+  __device__ __forceinline__ std::uint32_t load(int query, int2 key) const {
+    if (query >= queries || key.x >= keys) return 0;
+    const std::uint16_t* row = data + query * stride_row;
+    const std::uint16_t* address = row + key.x * stride_column;
+    if (pairs_aligned && is_aligned_pair(key) && key.y < keys)
+      return __ldg(reinterpret_cast<const std::uint32_t*>(address));
     const std::uint32_t low = __ldg(address);
-    return key + 1 < keys ? low | static_cast<std::uint32_t>(__ldg(address + stride_column)) << 16 : low;
+    return key.y < keys ? low | static_cast<std::uint32_t>(__ldg(row + key.y * stride_column)) << 16 : low;
   }
 };
 
@@ -122,15 +143,14 @@ struct TileBiasGradient {
       ptx::red_add(static_cast<float*>(data) + offset, value);
   }
 
-  /// Both keys of an aligned pair.
-  __device__ __forceinline__ void add_pair(int query, int key, float low, float high, bool aligned) const {
-    if (kind == BiasGradient::store_16bit && aligned && query < queries && key + 1 < keys) {
-      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(data) + query * stride_row + key) =
+  __device__ __forceinline__ void add_pair(int query, int2 key, float low, float high, bool aligned) const {
+    if (kind == BiasGradient::store_16bit && aligned && is_aligned_pair(key) && query < queries && key.y < keys) {
+      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(data) + query * stride_row + key.x) =
           pack<Type>(low, high);
       return;
     }
-    add(query, key, low);
-    add(query, key + 1, high);
+    add(query, key.x, low);
+    add(query, key.y, high);
   }
 };
 

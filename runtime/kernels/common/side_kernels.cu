@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   const HeadBlock block = head_block(p, preprocess_blocks<Lanes>(p));
   const int batch = block.batch;
   const int head = block.head;
-  const Sequence sequence = sequence_of(p, batch);
+  const SequenceRows sequence = sequence_of(p, batch);
   const int part = static_cast<int>(threadIdx.x) % Lanes;
   const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
   const bool packed = p.cu_seqlens_q != nullptr;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   const HeadBlock block = head_block(p, convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
-  const Sequence sequence = sequence_of(p, batch);
+  const SequenceRows sequence = sequence_of(p, batch);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int groups = bucket / 32;
   const int index = block.index * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
@@ -241,6 +241,27 @@ __global__ void __launch_bounds__(kThreads) clear_d_key_value_kernel(const __gri
   *reinterpret_cast<uint4*>(out) = {0, 0, 0, 0};
 }
 
+/// A few CTAs walk the tail, which is empty where the caller gives the packed tensors their exact size.
+constexpr int kTailBlocks = 64;
+
+__global__ void __launch_bounds__(kThreads) clear_packed_tails_kernel(const __grid_constant__ BackwardParameters p,
+                                                                      std::int64_t total_q, std::int64_t total_k) {
+  const bool query = blockIdx.y == 0;
+  const TensorView& tensor = query ? p.d_q : blockIdx.y == 1 ? p.d_k : p.d_v;
+  const std::int64_t first = query ? p.cu_seqlens_q[p.batch] : p.cu_seqlens_k[p.batch];
+  const std::int64_t total = query ? total_q : total_k;
+  const int heads = query ? p.heads : p.heads_kv;
+  const int chunks = p.head_dim / 8;
+  const std::int64_t step = std::int64_t{kTailBlocks} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < (total - first) * heads * chunks;
+       i += step) {
+    const std::int64_t row = first + i / chunks / heads;
+    auto* out = static_cast<std::uint16_t*>(tensor.data) +
+                row_offset(tensor, true, 0, row, static_cast<int>(i / chunks % heads)) + i % chunks * 8;
+    *reinterpret_cast<uint4*>(out) = {0, 0, 0, 0};
+  }
+}
+
 /// Position of an element of a BiasGradientOutput.
 struct PairIndex {
   std::int64_t batch, head, row, column;
@@ -330,6 +351,12 @@ cudaError_t clear_d_key_value(const BackwardParameters& p, cudaStream_t stream) 
   return cudaGetLastError();
 }
 
+cudaError_t clear_packed_tails(const BackwardParameters& p, std::int64_t total_q, std::int64_t total_k,
+                               cudaStream_t stream) {
+  clear_packed_tails_kernel<<<dim3(kTailBlocks, 3), kThreads, 0, stream>>>(p, total_q, total_k);
+  return cudaGetLastError();
+}
+
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
                                  DataType type, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
@@ -351,7 +378,8 @@ cudaError_t load_side_kernels() {
                       preprocess_kernel<bf16, 32>, preprocess_kernel<fp16, 4>, preprocess_kernel<fp16, 8>,
                       preprocess_kernel<fp16, 16>, preprocess_kernel<fp16, 32>, convert_d_query_kernel<bf16>,
                       convert_d_query_kernel<fp16>, reduce_d_key_value_kernel<bf16>, reduce_d_key_value_kernel<fp16>,
-                      clear_d_key_value_kernel, reduce_bias_gradient_kernel, clear_bias_gradient_kernel);
+                      clear_d_key_value_kernel, clear_packed_tails_kernel, reduce_bias_gradient_kernel,
+                      clear_bias_gradient_kernel);
 }
 
 }  // namespace flashdma_bwd

@@ -19,6 +19,10 @@ cudaError_t reduce_d_key_value(const BackwardParameters& parameters, cudaStream_
 /// Zeros into all rows of dK and dV, for layouts whose items write active keys only.
 cudaError_t clear_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
 
+/// Zeros into the rows of dQ, dK and dV that belong to no sequence: those after the last one of a packed batch.
+cudaError_t clear_packed_tails(const BackwardParameters& parameters, std::int64_t total_q, std::int64_t total_k,
+                               cudaStream_t stream);
+
 /// A float32 array [batch][heads][rows][columns], contiguous.
 struct PairShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;

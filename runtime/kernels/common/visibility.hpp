@@ -7,7 +7,7 @@
 namespace flashdma_bwd {
 
 /// One sequence of the batch.
-struct Sequence {
+struct SequenceRows {
   int length_q = 0;
   int length_k = 0;
   std::int64_t row_q = 0;  ///< of the first query in the packed tensors; 0 with fixed length
@@ -20,8 +20,8 @@ FLASHDMA_HOST_DEVICE inline std::int64_t padded_rows(std::int64_t rows) {
   return (rows + kScratchRowAlignment - 1) / kScratchRowAlignment * kScratchRowAlignment;
 }
 
-FLASHDMA_HOST_DEVICE inline Sequence sequence_of(const BackwardParameters& p, int batch) {
-  Sequence s;
+FLASHDMA_HOST_DEVICE inline SequenceRows sequence_of(const BackwardParameters& p, int batch) {
+  SequenceRows s;
   if (p.cu_seqlens_q != nullptr) {
     s.row_q = p.cu_seqlens_q[batch];
     s.row_k = p.cu_seqlens_k[batch];
@@ -49,7 +49,7 @@ FLASHDMA_HOST_DEVICE inline int saturate(std::int64_t value) {
   return static_cast<int>(value > kUnlimited ? kUnlimited : value < -kUnlimited ? -kUnlimited : value);
 }
 
-FLASHDMA_HOST_DEVICE inline Limits limits_of(const BackwardParameters& p, const Sequence& s) {
+FLASHDMA_HOST_DEVICE inline Limits limits_of(const BackwardParameters& p, const SequenceRows& s) {
   const std::int64_t delta = p.position_delta + (p.delta_from_lengths ? s.length_k - s.length_q : 0);
   return {p.window_left >= kUnlimited ? -kUnlimited : saturate(delta - p.window_left),
           p.window_right >= kUnlimited ? kUnlimited : saturate(delta + p.window_right)};
@@ -88,7 +88,8 @@ FLASHDMA_HOST_DEVICE inline TileRange whole_query_tiles(const Limits& limits, in
 
 /// Active keys of a compacted mask that lie in the sequence. They ascend, so that in a packed batch, whose sequences
 /// may be shorter than the mask, they are a prefix.
-FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters& p, int mask_head, const Sequence& s) {
+FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters& p, int mask_head,
+                                                        const SequenceRows& s) {
   const int count = p.active_counts[mask_head];
   if (p.cu_seqlens_k == nullptr) return count;
   const std::int32_t* active = p.active_keys + static_cast<std::int64_t>(mask_head) * p.seqlen_k;

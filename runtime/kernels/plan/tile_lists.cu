@@ -64,7 +64,7 @@ class KeyTileClasses {
   int block_m_;
   int block_n_;
   int batch_;
-  Sequence sequence_;
+  SequenceRows sequence_;
   Limits limits_;
   const std::uint8_t* classes_ = nullptr;
   const std::int32_t* active_ = nullptr;

@@ -1,0 +1,154 @@
+// The lists of keys.
+#include "config/fields.hpp"
+
+#include <flashdma_bwd/kernel_table.hpp>
+#include <iterator>
+
+#include "selection/vocabulary.hpp"
+
+namespace flashdma_bwd::generator {
+namespace {
+
+constexpr std::int64_t kHeadDims[] = {32, 64, 96, 128, 192, 256};
+constexpr bool head_dims_are_buckets() {
+  if (std::size(kHeadDims) != std::size(kHeadDimBuckets)) return false;
+  for (std::size_t i = 0; i < std::size(kHeadDims); ++i)
+    if (kHeadDims[i] != kHeadDimBuckets[i]) return false;
+  return true;
+}
+static_assert(head_dims_are_buckets());
+
+constexpr std::int64_t kBlockSizes[] = {32, 64, 128};
+constexpr std::int64_t kWarpCounts[] = {4, 8};
+constexpr std::int64_t kWarpShares[] = {1, 2, 4, 8};
+constexpr std::int64_t kStageCounts[] = {1, 2};
+constexpr std::int64_t kMostSms = 100000;
+
+using enum FieldType;
+
+constexpr Field kArchitecture[] = {
+    {.name = "architecture", .type = word, .required = true, .words = kArchitectureWords},
+    {.name = "compute_capability",
+     .type = integer,
+     .required = true,
+     .low = 80,
+     .high = 999,
+     .unit = "10 * major + minor"},
+    {.name = "gpus", .type = texts, .required = true},
+    {.name = "source", .type = text, .required = true},
+    {.name = "limits", .type = map, .required = true},
+    {.name = "build", .type = map, .required = true},
+};
+constexpr Field kLimits[] = {
+    {.name = "registers_per_multiprocessor",
+     .type = integer,
+     .required = true,
+     .low = 1024,
+     .high = 1 << 24,
+     .unit = "32-bit registers"},
+    {.name = "registers_per_thread",
+     .type = integer,
+     .required = true,
+     .low = 16,
+     .high = 1024,
+     .unit = "32-bit registers"},
+    {.name = "threads_per_block", .type = integer, .required = true, .low = 32, .high = 65536, .unit = "threads"},
+    {.name = "shared_memory_per_block",
+     .type = integer,
+     .required = true,
+     .low = 16384,
+     .high = 1 << 30,
+     .unit = "bytes"},
+};
+constexpr Field kBuild[] = {
+    {.name = "toolkit", .type = text, .required = true},
+    {.name = "measured", .type = flag, .required = true},
+    {.name = "kernels", .type = list_of_maps, .required = true},
+};
+constexpr Field kKernelCost[] = {
+    {.name = "head_dim", .type = integer, .required = true, .values = kHeadDims, .unit = "elements"},
+    {.name = "seconds", .type = number, .required = true, .unit = "seconds"},
+    {.name = "bytes", .type = integer, .required = true, .low = 1, .unit = "bytes"},
+};
+constexpr Field kTable[] = {
+    {.name = "architecture", .type = word, .required = true, .words = kArchitectureWords},
+    {.name = "rows", .type = list_of_maps, .required = true},
+};
+constexpr Field kRow[] = {
+    {.name = "when", .type = map, .required = true},
+    {.name = "use", .type = map, .required = true},
+    {.name = "derived", .type = text},
+    {.name = "measured", .type = map},
+};
+constexpr Field kWhen[] = {
+    {.name = "head_dim", .type = integer, .required = true, .values = kHeadDims, .unit = "elements"},
+    {.name = "data_type", .type = words, .words = kDataTypeWords},
+    {.name = "bias", .type = words, .words = kBiasWords},
+    {.name = "layout", .type = words, .words = kLayoutWords},
+    {.name = "softcap", .type = flag},
+    {.name = "causal", .type = flag},
+    {.name = "deterministic", .type = flag},
+    {.name = "masked", .type = flag},
+    {.name = "seqlen_q", .type = range, .unit = "elements"},
+    {.name = "seqlen_k", .type = range, .unit = "elements"},
+    {.name = "work_items_per_sm", .type = range, .unit = "items of 128 keys of one head"},
+    {.name = "mask_density", .type = range, .low = 0, .high = 1000, .unit = "active pairs per 1000"},
+};
+constexpr Field kUse[] = {
+    {.name = "family", .type = word, .words = kFamilyWords},
+    {.name = "block_m", .type = integer, .required = true, .values = kBlockSizes, .unit = "queries"},
+    {.name = "block_n", .type = integer, .required = true, .values = kBlockSizes, .unit = "keys"},
+    {.name = "warps", .type = integer, .required = true, .values = kWarpCounts, .unit = "warps"},
+    {.name = "score_warps_m", .type = integer, .required = true, .values = kWarpShares, .unit = "warps"},
+    {.name = "dkv_warps_n", .type = integer, .required = true, .values = kWarpShares, .unit = "warps"},
+    {.name = "dq_warps_m", .type = integer, .required = true, .values = kWarpShares, .unit = "warps"},
+    {.name = "q_stages", .type = integer, .required = true, .values = kStageCounts, .unit = "buffers"},
+    {.name = "do_stages", .type = integer, .required = true, .values = kStageCounts, .unit = "buffers"},
+    {.name = "value_in_registers", .type = flag},
+};
+constexpr Field kMeasured[] = {
+    {.name = "gpu", .type = text, .required = true},
+    {.name = "sm_count", .type = integer, .required = true, .low = 1, .high = kMostSms, .unit = "multiprocessors"},
+    {.name = "toolkit", .type = text, .required = true},
+    {.name = "driver", .type = text, .required = true},
+    {.name = "date", .type = date, .required = true},
+    {.name = "commit", .type = text, .required = true},
+    {.name = "problem", .type = text},
+    {.name = "ms", .type = number, .required = true, .unit = "milliseconds"},
+    {.name = "runner_up", .type = text, .required = true},
+    {.name = "runner_up_ms", .type = number, .required = true, .unit = "milliseconds"},
+};
+constexpr Field kProfile[] = {
+    {.name = "profile", .type = text, .required = true},
+    {.name = "description", .type = text, .required = true},
+    {.name = "instantiate", .type = map, .required = true},
+};
+constexpr Field kInstantiate[] = {
+    {.name = "head_dim", .type = integers, .required = true, .values = kHeadDims, .unit = "elements"},
+    {.name = "data_type", .type = words, .required = true, .words = kDataTypeWords},
+    {.name = "bias", .type = words, .required = true, .words = kBiasWords},
+    {.name = "softcap", .type = flags, .required = true},
+};
+
+}  // namespace
+
+const MapFields kArchitectureFields{"an architecture", "architecture", kArchitecture};
+const MapFields kLimitsFields{"`limits`", "limits", kLimits};
+const MapFields kBuildFields{"`build`", "build", kBuild};
+const MapFields kKernelCostFields{"an entry of `kernels`", "kernel_cost", kKernelCost};
+const MapFields kTableFields{"a table", "table", kTable};
+const MapFields kRowFields{"a row", "row", kRow};
+const MapFields kWhenFields{"`when`", "when", kWhen};
+const MapFields kUseFields{"`use`", "use", kUse};
+const MapFields kMeasuredFields{"`measured`", "measured", kMeasured};
+const MapFields kProfileFields{"a profile", "profile", kProfile};
+const MapFields kInstantiateFields{"`instantiate`", "instantiate", kInstantiate};
+
+std::span<const MapFields* const> all_map_fields() {
+  static constexpr const MapFields* kAll[] = {
+      &kArchitectureFields, &kLimitsFields, &kBuildFields,    &kKernelCostFields, &kTableFields,      &kRowFields,
+      &kWhenFields,         &kUseFields,    &kMeasuredFields, &kProfileFields,    &kInstantiateFields};
+  return kAll;
+}
+
+}  // namespace flashdma_bwd::generator

@@ -1,0 +1,141 @@
+// configs/tables/NAME.yaml
+#include <array>
+#include <charconv>
+
+#include "config/map_reader.hpp"
+#include "config/read.hpp"
+#include "selection/configuration_name.hpp"
+#include "selection/vocabulary.hpp"
+
+namespace flashdma_bwd::generator {
+namespace {
+
+When read_when(const Node& node, Diagnostics& diagnostics) {
+  const MapReader reader(node, kWhenFields, diagnostics);
+  When when;
+  when.head_dim = static_cast<int>(reader.integer("head_dim").value_or(0));
+  // A set of all words is no condition: it reads like one that was left out.
+  const auto set = [&]<class Enum>(std::string_view key, EnumSet<Enum>& chosen) {
+    const std::optional<std::uint32_t> bits = reader.words(key);
+    if (bits && *bits != all_bits<Enum>()) chosen.bits = *bits;
+  };
+  set("data_type", when.data_types);
+  set("bias", when.biases);
+  set("layout", when.layouts);
+  const auto choice = [&](std::string_view key) {
+    const std::optional<bool> value = reader.flag(key);
+    return !value ? Choice::any : *value ? Choice::yes : Choice::no;
+  };
+  when.softcap = choice("softcap");
+  when.causal = choice("causal");
+  when.deterministic = choice("deterministic");
+  when.masked = choice("masked");
+  when.seqlen_q = reader.range("seqlen_q").value_or(when.seqlen_q);
+  when.seqlen_k = reader.range("seqlen_k").value_or(when.seqlen_k);
+  when.work_items_per_sm = reader.range("work_items_per_sm").value_or(when.work_items_per_sm);
+  when.mask_density = reader.range("mask_density").value_or(when.mask_density);
+  return when;
+}
+
+TileConfig read_use(const Node& node, TableRow& row, Diagnostics& diagnostics) {
+  const MapReader reader(node, kUseFields, diagnostics);
+  for (const Field& field : kUseFields.fields)
+    if (reader.find(field.name) != nullptr) row.use_fields.emplace(field.name, reader.at(field.name));
+  const auto integer = [&](std::string_view key) { return static_cast<int>(reader.integer(key).value_or(0)); };
+  TileConfig tile;
+  if (const auto family = reader.word("family")) tile.family = static_cast<KernelFamily>(*family);
+  tile.block_m = integer("block_m");
+  tile.block_n = integer("block_n");
+  tile.warps = integer("warps");
+  tile.score_warps_m = integer("score_warps_m");
+  tile.dkv_warps_n = integer("dkv_warps_n");
+  tile.dq_warps_m = integer("dq_warps_m");
+  tile.q_stages = integer("q_stages");
+  tile.do_stages = integer("do_stages");
+  tile.value_in_registers = reader.flag("value_in_registers").value_or(false);
+  return tile;
+}
+
+/// The shortest decimal that reads back as the same number.
+std::string decimal(double value) {
+  std::array<char, 32> buffer{};
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return {buffer.data(), result.ptr};
+}
+
+/// A measurement as one line: "H200, 132 SMs, CUDA 13.0, driver 580.1, 2025-01-31, commit 0123abc: 3.1 ms; next X, 3.3
+/// ms".
+std::string read_measured(const Node& node, Diagnostics& diagnostics) {
+  const MapReader reader(node, kMeasuredFields, diagnostics);
+  const auto gpu = reader.text("gpu"), toolkit = reader.text("toolkit"), driver = reader.text("driver"),
+             commit = reader.text("commit"), problem = reader.text("problem"), runner_up = reader.text("runner_up");
+  const auto date = reader.date("date");
+  const auto sm_count = reader.integer("sm_count");
+  const auto ms = reader.number("ms"), runner_up_ms = reader.number("runner_up_ms");
+  if (runner_up)
+    if (const Parsed<TileConfig> tile = parse_tile_name(*runner_up); !tile)
+      diagnostics.add(
+          Rule::unknown_value, reader.at("runner_up"), "`runner_up` is not the name of a tile: " + tile.error,
+          {"a name such as " + tile_name(TileConfig{KernelFamily::ampere, 64, 128, 8, 2, 4, 2, 2, 1, false})});
+  if (ms && runner_up_ms && *runner_up_ms < *ms)
+    diagnostics.add(Rule::out_of_range, reader.at("runner_up_ms"),
+                    "`runner_up_ms` is less than `ms`: the row does not name the faster one",
+                    {decimal(*runner_up_ms) + " ms < " + decimal(*ms) + " ms"});
+  if (!gpu || !toolkit || !driver || !commit || !runner_up || !date || !sm_count || !ms || !runner_up_ms) return {};
+  return *gpu + ", " + std::to_string(*sm_count) + " SMs, " + *toolkit + ", driver " + *driver + ", " + *date +
+         ", commit " + *commit + (problem ? ", " + *problem : "") + ": " + decimal(*ms) + " ms; next " + *runner_up +
+         ", " + decimal(*runner_up_ms) + " ms";
+}
+
+TableRow read_row(const Node& node, Diagnostics& diagnostics) {
+  const MapReader reader(node, kRowFields, diagnostics);
+  TableRow row;
+  row.at = node.at;
+  row.when_at = reader.at("when");
+  row.use_at = reader.at("use");
+  const std::size_t before = diagnostics.size();
+  const Node* when = reader.find("when");
+  const Node* use = reader.find("use");
+  if (when != nullptr) row.when = read_when(*when, diagnostics);
+  if (use != nullptr) row.use = read_use(*use, row, diagnostics);
+  row.complete = when != nullptr && use != nullptr && diagnostics.size() == before;
+
+  const Node* derived = reader.find("derived");
+  const Node* measured = reader.find("measured");
+  if (derived != nullptr) {
+    row.provenance_text = reader.text("derived").value_or("");
+  }
+  if (measured != nullptr) {
+    row.provenance = ProvenanceKind::measured;
+    row.provenance_text = read_measured(*measured, diagnostics);
+  }
+  if (derived != nullptr && measured != nullptr)
+    diagnostics.add(Rule::provenance_conflict, reader.at("measured"),
+                    "a row is either `derived` or `measured`, not both");
+  if (derived == nullptr && measured == nullptr && node.kind == Node::Kind::map)
+    diagnostics.add(Rule::provenance_missing, node.at, "the row does not say where its numbers come from",
+                    {"add `derived: \"from what\"`, or `measured: {...}` if it was timed on this architecture"});
+  return row;
+}
+
+}  // namespace
+
+std::optional<Table> read_table(const SourceFile& source, Diagnostics& diagnostics) {
+  const std::optional<Node> root = parse_document(source, diagnostics);
+  if (!root) return std::nullopt;
+  const std::size_t before = diagnostics.size();
+  const MapReader file(*root, kTableFields, diagnostics);
+  Table table;
+  table.name = source.name;
+  table.at = file.at("architecture");
+  table.rows_at = file.at("rows");
+  const auto word = file.word("architecture");
+  if (const std::vector<Node>* rows = file.list("rows"))
+    for (const Node& node : *rows) table.rows.push_back(read_row(node, diagnostics));
+  table.complete = diagnostics.size() == before;
+  if (!word) return std::nullopt;
+  table.architecture = static_cast<Architecture>(*word);
+  return table;
+}
+
+}  // namespace flashdma_bwd::generator

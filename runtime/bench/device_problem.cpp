@@ -1,0 +1,186 @@
+// A problem in device memory. See device_problem.hpp.
+#include "device_problem.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "fill.hpp"
+#include "mask_shapes.hpp"
+
+namespace flashdma_bwd::bench {
+namespace {
+
+constexpr std::uint64_t kSeed = 2024;
+constexpr std::size_t kMostCopies = 16;
+
+// Logsumexps of the size that they have for normally distributed scores: P sums to about 1 over a row's active keys.
+std::vector<float> plausible_lse(const Problem& problem) {
+  std::vector<float> row(static_cast<std::size_t>(problem.seqlen_q));
+  for (std::int64_t i = 0; i < problem.seqlen_q; ++i) {
+    std::int64_t keys = problem.seqlen_k;
+    if (problem.causal) keys = std::clamp<std::int64_t>(i + 1 + problem.seqlen_k - problem.seqlen_q, 1, keys);
+    if (problem.mask == MaskShape::top_w) keys = std::min(keys, problem.top_w);
+    const double kept =
+        problem.mask == MaskShape::random || problem.mask == MaskShape::keys ? problem.keep_probability : 1;
+    row[static_cast<std::size_t>(i)] =
+        static_cast<float>(std::log(std::max(1.0, kept * static_cast<double>(keys))) + 0.5);
+  }
+  std::vector<float> lse;
+  lse.reserve(row.size() * static_cast<std::size_t>(problem.batch * problem.heads));
+  for (std::int64_t head = 0; head < problem.batch * problem.heads; ++head)
+    lse.insert(lse.end(), row.begin(), row.end());
+  return lse;
+}
+
+}  // namespace
+
+cudaError_t DeviceMemory::allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+  memory_.reset(memory);
+  return error;
+}
+
+DeviceProblem::DeviceProblem(const Problem& problem, const DeviceProblemOptions& options) {
+  if (!build(problem, options) && message_.empty()) message_ = "the problem could not be built";
+}
+
+bool DeviceProblem::check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return true;
+  message_ = std::string(what) + ": " + cudaGetErrorString(error);
+  return false;
+}
+
+bool DeviceProblem::check(const Status& status, const char* what) {
+  if (status) return true;
+  message_ = std::string(what) + ": " + status.message();
+  return false;
+}
+
+void* DeviceProblem::allocate(std::size_t bytes) {
+  check(memory_.emplace_back().allocate(bytes), "allocating device memory");
+  return memory_.back().data();
+}
+
+void* DeviceProblem::upload(const void* data, std::size_t bytes) {
+  void* memory = allocate(bytes);
+  if (memory != nullptr) check(cudaMemcpy(memory, data, bytes, cudaMemcpyHostToDevice), "copying to the device");
+  return memory;
+}
+
+Tensor DeviceProblem::tensor(std::int64_t seqlen, std::int64_t heads, float deviation, std::uint64_t seed) {
+  const auto count = static_cast<std::size_t>(shared_.batch * seqlen * heads * shared_.head_dim);
+  Tensor tensor;
+  tensor.stride_head = shared_.head_dim;
+  tensor.stride_row = heads * shared_.head_dim;
+  tensor.stride_batch = seqlen * tensor.stride_row;
+  tensor.data = allocate(count * 2);
+  const bool bf16 = shared_.data_type == FLASHDMA_BWD_BF16;
+  if (tensor.data != nullptr && deviation > 0)
+    check(fill_normal(tensor.data, count, bf16, deviation, seed), "filling a tensor");
+  return tensor;
+}
+
+PairTensor DeviceProblem::pair_tensor(void* data, std::int64_t rows, std::int32_t data_type) const {
+  PairTensor tensor{};
+  tensor.data = data;
+  tensor.data_type = data_type;
+  tensor.batch = shared_.batch;
+  tensor.heads = shared_.heads_kv;
+  tensor.rows = rows;
+  tensor.columns = shared_.seqlen_k;
+  tensor.stride_column = 1;
+  tensor.stride_row = tensor.columns;
+  tensor.stride_head = rows * tensor.stride_row;
+  tensor.stride_batch = tensor.heads * tensor.stride_head;
+  return tensor;
+}
+
+bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& options) {
+  kernel_ = options.kernel;
+  shared_.data_type = problem.bf16 ? FLASHDMA_BWD_BF16 : FLASHDMA_BWD_FP16;
+  shared_.batch = problem.batch;
+  shared_.heads = problem.heads;
+  shared_.heads_kv = problem.heads_kv;
+  shared_.head_dim = static_cast<std::int32_t>(problem.head_dim);
+  shared_.seqlen_q = problem.seqlen_q;
+  shared_.seqlen_k = problem.seqlen_k;
+  shared_.softcap = static_cast<float>(problem.softcap);
+  shared_.causal = problem.causal;
+  if (problem.deterministic) shared_.flags |= FLASHDMA_BWD_FLAG_DETERMINISTIC;
+  if (!kernel_.empty()) shared_.kernel = kernel_.c_str();
+  if (!upload_shared(problem)) return false;
+
+  // As many copies as together exceed the L2 cache twice.
+  int l2_bytes = 0;
+  if (!check(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, 0), "asking for the size of the L2 cache"))
+    return false;
+  const std::int64_t q_elements = problem.batch * problem.seqlen_q * problem.heads * problem.head_dim;
+  const std::int64_t k_elements = problem.batch * problem.seqlen_k * problem.heads_kv * problem.head_dim;
+  const auto copy_bytes = static_cast<std::size_t>(2 * (4 * q_elements + 4 * k_elements));
+  const std::size_t wanted = 2 * static_cast<std::size_t>(l2_bytes) / copy_bytes + 1;
+  for (std::size_t i = 0; i < std::min(wanted, kMostCopies); ++i)
+    if (!make_copy(kSeed + 16 * i)) return false;
+
+  if (options.reuse_plan && problem.mask != MaskShape::none && !make_plan()) return false;
+  if (!check(workspace_size(copies_.front(), workspace_bytes_), "workspace_size")) return false;
+  workspace_ = allocate(workspace_bytes_);
+  if (workspace_ == nullptr || !check(prepare(copies_.front()), "prepare")) return false;
+  return check(cudaDeviceSynchronize(), "filling the inputs");
+}
+
+bool DeviceProblem::upload_shared(const Problem& problem) {
+  const std::vector<float> scores = random_scores(problem, kSeed);
+  const HostMask mask = make_mask(problem, scores, kSeed);
+  active_fraction_ = mask.active_fraction;
+  if (!mask.keep.empty()) shared_.mask = pair_tensor(upload(mask.keep.data(), mask.keep.size()), mask.rows, 0);
+
+  const std::vector<float> lse = plausible_lse(problem);
+  shared_.lse = static_cast<const float*>(upload(lse.data(), lse.size() * sizeof(float)));
+  shared_.lse_stride_row = 1;
+  shared_.lse_stride_head = problem.seqlen_q;
+  shared_.lse_stride_batch = problem.heads * problem.seqlen_q;
+
+  if (problem.bias != BiasShape::none) {
+    const std::int64_t rows = problem.bias == BiasShape::key ? 1 : problem.seqlen_q;
+    const auto count = static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * problem.seqlen_k);
+    shared_.bias = pair_tensor(allocate(2 * count), rows, shared_.data_type);
+    shared_.d_bias = pair_tensor(allocate(2 * count), rows, shared_.data_type);
+    if (shared_.bias.data != nullptr)
+      check(fill_normal(shared_.bias.data, count, problem.bf16, 0.1f, kSeed + 7), "filling the bias");
+  }
+  return ok();
+}
+
+bool DeviceProblem::make_copy(std::uint64_t seed) {
+  Arguments& copy = copies_.emplace_back(shared_);
+  copy.q = tensor(copy.seqlen_q, copy.heads, 1.0f, seed);
+  copy.k = tensor(copy.seqlen_k, copy.heads_kv, 1.0f, seed + 1);
+  copy.v = tensor(copy.seqlen_k, copy.heads_kv, 1.0f, seed + 2);
+  copy.out = tensor(copy.seqlen_q, copy.heads, 0.1f, seed + 3);
+  copy.d_out = tensor(copy.seqlen_q, copy.heads, 1.0f, seed + 4);
+  copy.d_q = tensor(copy.seqlen_q, copy.heads, 0.0f, 0);
+  copy.d_k = tensor(copy.seqlen_k, copy.heads_kv, 0.0f, 0);
+  copy.d_v = tensor(copy.seqlen_k, copy.heads_kv, 0.0f, 0);
+  return ok();
+}
+
+bool DeviceProblem::make_plan() {
+  std::size_t bytes = 0;
+  if (!check(plan_size(copies_.front(), bytes), "plan_size")) return false;
+  void* memory = allocate(bytes);
+  plan_.struct_size = sizeof(plan_);
+  if (memory == nullptr || !check(plan_build(copies_.front(), memory, bytes, nullptr, plan_), "plan_build"))
+    return false;
+  for (Arguments& copy : copies_) copy.plan = &plan_;
+  return true;
+}
+
+Status DeviceProblem::backward(cudaStream_t stream) {
+  const Arguments& copy = copies_[turn_];
+  turn_ = (turn_ + 1) % copies_.size();
+  return flashdma_bwd::backward(copy, workspace_, workspace_bytes_, stream);
+}
+
+}  // namespace flashdma_bwd::bench

@@ -1,0 +1,76 @@
+// A problem in device memory: inputs with plausible contents, outputs and workspace, in several copies that a benchmark
+// cycles through, so that one call does not find its inputs in the L2 cache because the call before used the same ones.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <flashdma_bwd/flashdma_bwd.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace flashdma_bwd::bench {
+
+/// Device memory that frees itself.
+class DeviceMemory {
+ public:
+  /// Null with a CUDA error if there is not enough.
+  cudaError_t allocate(std::size_t bytes);
+  void* data() const { return memory_.get(); }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { cudaFree(memory); }
+  };
+  std::unique_ptr<void, Free> memory_;
+};
+
+struct DeviceProblemOptions {
+  std::string kernel;       ///< canonical name, or empty: the table decides
+  bool reuse_plan = false;  ///< the mask's plan is built once, not in each call
+};
+
+class DeviceProblem {
+ public:
+  /// Allocates and fills. On failure `ok` is false and `message` says why.
+  DeviceProblem(const Problem& problem, const DeviceProblemOptions& options);
+  DeviceProblem(const DeviceProblem&) = delete;
+  DeviceProblem& operator=(const DeviceProblem&) = delete;
+
+  bool ok() const { return message_.empty(); }
+  const std::string& message() const { return message_; }
+  /// Pairs that mask and causality leave, over all.
+  double active_fraction() const { return active_fraction_; }
+  const Arguments& arguments() const { return copies_.front(); }
+
+  /// Enqueues one backward on the copy whose turn it is.
+  Status backward(cudaStream_t stream);
+
+ private:
+  bool build(const Problem& problem, const DeviceProblemOptions& options);
+  bool upload_shared(const Problem& problem);
+  bool make_copy(std::uint64_t seed);
+  bool make_plan();
+  bool check(cudaError_t error, const char* what);
+  bool check(const Status& status, const char* what);
+  void* allocate(std::size_t bytes);
+  void* upload(const void* data, std::size_t bytes);
+  Tensor tensor(std::int64_t seqlen, std::int64_t heads, float deviation, std::uint64_t seed);
+  PairTensor pair_tensor(void* data, std::int64_t rows, std::int32_t data_type) const;
+
+  std::vector<DeviceMemory> memory_;
+  Arguments shared_;  ///< sizes, mask, bias, dBias and LSE: the same for all copies
+  std::vector<Arguments> copies_;
+  std::size_t turn_ = 0;
+  void* workspace_ = nullptr;
+  std::size_t workspace_bytes_ = 0;
+  MaskPlan plan_{};
+  double active_fraction_ = 1;
+  std::string kernel_;
+  std::string message_;
+};
+
+}  // namespace flashdma_bwd::bench

@@ -1,0 +1,104 @@
+// Masks on the host. See mask_shapes.hpp.
+#include "mask_shapes.hpp"
+
+#include <algorithm>
+#include <queue>
+#include <random>
+#include <utility>
+
+namespace flashdma_bwd::bench {
+namespace {
+
+// Keys that query `row` may see: the first ones, causality aligned bottom-right.
+std::int64_t visible_keys(const Problem& problem, std::int64_t row) {
+  if (!problem.causal) return problem.seqlen_k;
+  return std::clamp<std::int64_t>(row + 1 + problem.seqlen_k - problem.seqlen_q, 0, problem.seqlen_k);
+}
+
+// The best w of a growing set of keys, kept as a row of bytes.
+class BestKeys {
+ public:
+  BestKeys(const float* scores, std::int64_t seqlen_k, std::int64_t w)
+      : scores_(scores), w_(static_cast<std::size_t>(w)), row_(static_cast<std::size_t>(seqlen_k), std::uint8_t{0}) {}
+  void admit(std::int64_t key) {
+    best_.emplace(scores_[key], key);
+    row_[static_cast<std::size_t>(key)] = 1;
+    if (best_.size() <= w_) return;
+    row_[static_cast<std::size_t>(best_.top().second)] = 0;
+    best_.pop();
+  }
+  const std::vector<std::uint8_t>& row() const { return row_; }
+
+ private:
+  using Entry = std::pair<float, std::int64_t>;
+  const float* scores_;
+  std::size_t w_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> best_;
+  std::vector<std::uint8_t> row_;
+};
+
+void fill_top_w(const Problem& problem, const float* scores, std::uint8_t* keep) {
+  BestKeys best(scores, problem.seqlen_k, problem.top_w);
+  std::int64_t admitted = 0;
+  for (std::int64_t row = 0; row < problem.seqlen_q; ++row) {
+    while (admitted < visible_keys(problem, row)) best.admit(admitted++);
+    std::copy(best.row().begin(), best.row().end(), keep + row * problem.seqlen_k);
+  }
+}
+
+// Bytes that are 1 with a probability, 8 random bytes at a time: resolution 1/256 is too coarse for sparse masks, so 16
+// bits each.
+void fill_random(double probability, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
+  std::mt19937_64 random(seed);
+  const auto threshold = static_cast<std::uint32_t>(probability * 65536.0);
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    bits = i % 4 == 0 ? random() : bits >> 16;
+    keep[i] = static_cast<std::uint32_t>(bits & 0xffff) < threshold;
+  }
+}
+
+double active_fraction(const Problem& problem, const HostMask& mask) {
+  const std::int64_t groups = problem.batch * problem.heads_kv;
+  double active = 0;
+  for (std::int64_t group = 0; group < groups; ++group)
+    for (std::int64_t row = 0; row < problem.seqlen_q; ++row) {
+      const std::int64_t visible = visible_keys(problem, row);
+      if (mask.keep.empty()) {
+        active += static_cast<double>(visible);
+        continue;
+      }
+      const std::uint8_t* keep = mask.keep.data() + (group * mask.rows + (mask.rows > 1 ? row : 0)) * problem.seqlen_k;
+      active += static_cast<double>(visible - std::count(keep, keep + visible, std::uint8_t{0}));
+    }
+  return active / (static_cast<double>(groups * problem.seqlen_q) * static_cast<double>(problem.seqlen_k));
+}
+
+}  // namespace
+
+std::vector<float> random_scores(const Problem& problem, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> scores(static_cast<std::size_t>(problem.batch * problem.heads_kv * problem.seqlen_k));
+  for (float& score : scores) score = normal(random);
+  return scores;
+}
+
+HostMask make_mask(const Problem& problem, const std::vector<float>& scores, std::uint64_t seed) {
+  HostMask mask;
+  if (problem.mask != MaskShape::none) {
+    mask.rows = problem.mask == MaskShape::keys ? 1 : problem.seqlen_q;
+    mask.keep.resize(static_cast<std::size_t>(problem.batch * problem.heads_kv * mask.rows * problem.seqlen_k));
+    if (problem.mask == MaskShape::top_w) {
+      for (std::int64_t group = 0; group < problem.batch * problem.heads_kv; ++group)
+        fill_top_w(problem, scores.data() + group * problem.seqlen_k,
+                   mask.keep.data() + group * mask.rows * problem.seqlen_k);
+    } else {
+      fill_random(problem.keep_probability, seed, mask.keep);
+    }
+  }
+  mask.active_fraction = active_fraction(problem, mask);
+  return mask;
+}
+
+}  // namespace flashdma_bwd::bench

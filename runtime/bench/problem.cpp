@@ -1,0 +1,152 @@
+// Problems as text, and the named sets. See problem.hpp.
+#include "problem.hpp"
+
+#include <charconv>
+#include <sstream>
+
+namespace flashdma_bwd::bench {
+namespace {
+
+template <class Number>
+bool read_number(std::string_view text, Number& value) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+bool read_count(std::string_view text, std::int64_t& value) {
+  return read_number(text, value) && value > 0;
+}
+
+bool read_bias(std::string_view text, Problem& problem) {
+  if (text == "none")
+    problem.bias = BiasShape::none;
+  else if (text == "key")
+    problem.bias = BiasShape::key;
+  else if (text == "tile")
+    problem.bias = BiasShape::tile;
+  else
+    return false;
+  return true;
+}
+
+bool read_mask(std::string_view text, Problem& problem) {
+  const std::size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  const std::string_view amount = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
+  if (kind == "topw") {
+    problem.mask = MaskShape::top_w;
+    return read_count(amount, problem.top_w);
+  }
+  if (kind == "random" || kind == "keys") {
+    problem.mask = kind == "keys" ? MaskShape::keys : MaskShape::random;
+    return read_number(amount, problem.keep_probability) && problem.keep_probability >= 0 &&
+           problem.keep_probability <= 1;
+  }
+  problem.mask = MaskShape::none;
+  return text == "none";
+}
+
+// One word of the text form.
+bool read_word(std::string_view word, Problem& problem) {
+  if (word == "causal") return problem.causal = true;
+  if (word == "deterministic") return problem.deterministic = true;
+  if (word == "bf16") return problem.bf16 = true;
+  if (word == "fp16") return problem.bf16 = false, true;
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view key = word.substr(0, equals);
+  const std::string_view value = word.substr(equals + 1);
+  if (key == "b") return read_count(value, problem.batch);
+  if (key == "h") return read_count(value, problem.heads);
+  if (key == "hk") return read_count(value, problem.heads_kv);
+  if (key == "d") return read_count(value, problem.head_dim);
+  if (key == "s" || key == "sq") return read_count(value, problem.seqlen_q);
+  if (key == "sk") return read_count(value, problem.seqlen_k);
+  if (key == "softcap") return read_number(value, problem.softcap) && problem.softcap >= 0;
+  if (key == "bias") return read_bias(value, problem);
+  if (key == "mask") return read_mask(value, problem);
+  return false;
+}
+
+Problem causal_or_not(std::int64_t batch, std::int64_t heads, std::int64_t heads_kv, std::int64_t head_dim,
+                      std::int64_t seqlen, bool causal) {
+  Problem problem;
+  problem.batch = batch;
+  problem.heads = heads;
+  problem.heads_kv = heads_kv;
+  problem.head_dim = head_dim;
+  problem.seqlen_q = problem.seqlen_k = seqlen;
+  problem.causal = causal;
+  return problem;
+}
+
+}  // namespace
+
+double Problem::dense_flops() const {
+  const double pairs =
+      static_cast<double>(batch * heads) * static_cast<double>(seqlen_q) * static_cast<double>(seqlen_k);
+  return 10.0 * pairs * static_cast<double>(head_dim) * (causal ? 0.5 : 1.0);
+}
+
+bool parse_problem(std::string_view text, Problem& problem, std::string& error) {
+  problem = Problem();
+  problem.heads_kv = problem.seqlen_k = 0;  // where they are not given: heads and seqlen_q
+  std::istringstream words{std::string(text)};
+  for (std::string word; words >> word;) {
+    if (read_word(word, problem)) continue;
+    error = "`" + word +
+            "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, fp16, bf16, "
+            "softcap=, "
+            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P";
+    return false;
+  }
+  if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
+  if (problem.seqlen_k == 0) problem.seqlen_k = problem.seqlen_q;
+  if (problem.heads % problem.heads_kv != 0) {
+    error = "h=" + std::to_string(problem.heads) + " must be a multiple of hk=" + std::to_string(problem.heads_kv);
+    return false;
+  }
+  return true;
+}
+
+std::string problem_text(const Problem& problem) {
+  std::ostringstream text;
+  text << "b=" << problem.batch << " h=" << problem.heads;
+  if (problem.heads_kv != problem.heads) text << " hk=" << problem.heads_kv;
+  text << " d=" << problem.head_dim;
+  if (problem.seqlen_q == problem.seqlen_k)
+    text << " s=" << problem.seqlen_q;
+  else
+    text << " sq=" << problem.seqlen_q << " sk=" << problem.seqlen_k;
+  if (!problem.bf16) text << " fp16";
+  if (problem.causal) text << " causal";
+  if (problem.deterministic) text << " deterministic";
+  if (problem.softcap > 0) text << " softcap=" << problem.softcap;
+  if (problem.bias != BiasShape::none) text << (problem.bias == BiasShape::key ? " bias=key" : " bias=tile");
+  if (problem.mask == MaskShape::top_w) text << " mask=topw:" << problem.top_w;
+  if (problem.mask == MaskShape::random) text << " mask=random:" << problem.keep_probability;
+  if (problem.mask == MaskShape::keys) text << " mask=keys:" << problem.keep_probability;
+  return text.str();
+}
+
+std::vector<Problem> problem_set(std::string_view name) {
+  std::vector<Problem> problems;
+  if (name == "dense") {  // 16K tokens, h * d = 2048
+    for (const int head_dim : {64, 128, 256})
+      for (const int seqlen : {2048, 16384})
+        for (const bool causal : {false, true})
+          problems.push_back(causal_or_not(16384 / seqlen, 2048 / head_dim, 2048 / head_dim, head_dim, seqlen, causal));
+  } else if (name == "masked") {  // the causal top-w masks of dynamic mask attention
+    for (const int w : {4096, 1024, 512, 64}) {
+      Problem& problem = problems.emplace_back(causal_or_not(1, 16, 4, 128, 8192, true));
+      problem.bias = BiasShape::key;
+      problem.mask = MaskShape::top_w;
+      problem.top_w = w;
+    }
+  } else if (name == "small") {  // bound by launches
+    for (const int seqlen : {256, 512, 1024, 2048, 4096}) problems.push_back(causal_or_not(1, 2, 1, 64, seqlen, true));
+  }
+  return problems;
+}
+
+}  // namespace flashdma_bwd::bench

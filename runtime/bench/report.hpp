@@ -1,0 +1,42 @@
+// What a benchmark run was and what it found, as a table and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace flashdma_bwd::bench {
+
+/// Everything that a figure depends on beside the problem.
+struct Environment {
+  std::string gpu;
+  std::string driver;
+  std::string toolkit;
+  std::string library;
+  std::string table_hash;
+  std::string commit;
+};
+
+/// The environment of this process: `commit` is passed in, the rest is asked for.
+Environment current_environment(std::string commit);
+
+struct Result {
+  std::string set;  ///< name of the problem's set, or empty
+  Problem problem;
+  std::string kernel;
+  std::string row;  ///< file:line of the table's row
+  double ms = 0;    ///< median
+  double fastest_ms = 0;
+  int samples = 0;
+  double active_fraction = 1;
+  std::string failure;  ///< why there are no figures, or empty
+};
+
+/// Dense TFLOP/s: 10 * b * h * sq * sk * d, half when causal, whatever a mask leaves.
+double teraflops(const Result& result);
+
+std::string table(const std::vector<Result>& results);
+std::string json(const Environment& environment, const std::vector<Result>& results);
+
+}  // namespace flashdma_bwd::bench

@@ -1,0 +1,91 @@
+// Times a backward with CUDA events. See timing.hpp.
+#include "timing.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace flashdma_bwd::bench {
+namespace {
+
+constexpr double kShortestSampleMs =
+    1.0;  // shorter calls are timed several at a time, so that launches are not what is timed
+constexpr int kMostCallsPerSample = 64;
+
+// A pair of events around some calls.
+class Stopwatch {
+ public:
+  Stopwatch() {
+    cudaEventCreate(&start_);
+    cudaEventCreate(&stop_);
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  // Milliseconds of one of `calls` backwards, or a negative number with `message`.
+  double run(DeviceProblem& problem, int calls, cudaStream_t stream, std::string& message) {
+    cudaEventRecord(start_, stream);
+    for (int call = 0; call < calls; ++call)
+      if (const Status status = problem.backward(stream); !status) {
+        message = status.message();
+        return -1;
+      }
+    cudaEventRecord(stop_, stream);
+    float milliseconds = -1;
+    cudaError_t error = cudaEventSynchronize(stop_);
+    if (error == cudaSuccess) error = cudaEventElapsedTime(&milliseconds, start_, stop_);
+    if (error != cudaSuccess) message = cudaGetErrorString(error);
+    return error == cudaSuccess ? static_cast<double>(milliseconds) / calls : -1;
+  }
+
+ private:
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+Timing time_backward(DeviceProblem& problem, const TimingOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  Timing timing;
+  cudaStream_t stream = nullptr;
+  if (const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); error != cudaSuccess) {
+    timing.message = cudaGetErrorString(error);
+    return timing;
+  }
+  Stopwatch stopwatch;
+  double once = stopwatch.run(problem, 1, stream, timing.message);
+
+  // Warm up, or heat up, in batches that the host need not wait for often.
+  const std::chrono::duration<double> duration(std::max(options.warm_up_seconds, options.sustain_seconds));
+  const auto end = Clock::now() + duration;
+  while (once >= 0 && Clock::now() < end)
+    once = stopwatch.run(problem, std::clamp(static_cast<int>(20.0 / once), 1, 200), stream, timing.message);
+
+  if (once >= 0)
+    timing.calls_per_sample = std::clamp(static_cast<int>(std::ceil(kShortestSampleMs / once)), 1, kMostCallsPerSample);
+  std::vector<double> samples;
+  while (once >= 0 && static_cast<int>(samples.size()) < options.samples) {
+    once = stopwatch.run(problem, timing.calls_per_sample, stream, timing.message);
+    samples.push_back(once);
+  }
+  if (once >= 0) {
+    timing.median_ms = median(samples);
+    timing.fastest_ms = *std::min_element(samples.begin(), samples.end());
+  }
+  cudaStreamDestroy(stream);
+  return timing;
+}
+
+}  // namespace flashdma_bwd::bench

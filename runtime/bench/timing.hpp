@@ -1,0 +1,25 @@
+// Times a backward with CUDA events.
+#pragma once
+
+#include <string>
+
+#include "device_problem.hpp"
+
+namespace flashdma_bwd::bench {
+
+struct TimingOptions {
+  int samples = 20;  ///< of which the median counts
+  double warm_up_seconds = 0.2;
+  double sustain_seconds = 0;  ///< run this long before sampling, so that the clock is the one that the GPU can hold
+};
+
+struct Timing {
+  double median_ms = 0;  ///< of one backward
+  double fastest_ms = 0;
+  int calls_per_sample = 1;
+  std::string message;  ///< what failed, or empty
+};
+
+Timing time_backward(DeviceProblem& problem, const TimingOptions& options);
+
+}  // namespace flashdma_bwd::bench

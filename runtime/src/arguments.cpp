@@ -1,0 +1,201 @@
+// The rules of the problem: sizes, types, flags, and which pointers are given.
+#include "arguments.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+
+#include "argument_rules.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+/// Kernels add positions, window sizes and tile sizes in 32 bits.
+constexpr std::int64_t kMaxSeqlen = std::int64_t{1} << 30;
+/// Positions in a whole sequence: sums of four of them stay in 64 bits.
+constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
+constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint32_t kKnownFlags = FLASHDMA_BWD_FLAG_DETERMINISTIC | FLASHDMA_BWD_FLAG_TABLE_ONLY;
+
+/// A size that must be in 0 ... high.
+Check check_size(const char* name, std::int64_t value, std::int64_t high) {
+  if (value < 0) return invalid(is(name, value) + "a size must be at least 0");
+  if (value > high) return unsupported(is(name, value) + "the kernels compute up to " + std::to_string(high));
+  return {};
+}
+
+Check check_sizes(const flashdma_bwd_arguments& a) {
+  for (const auto& [name, value] : {Named{"batch", a.batch}, Named{"heads", a.heads}, Named{"heads_kv", a.heads_kv}})
+    if (Check failure = check_size(name, value, kMaxCount)) return failure;
+  for (const auto& [name, value] : {Named{"seqlen_q", a.seqlen_q}, Named{"seqlen_k", a.seqlen_k}})
+    if (Check failure = check_size(name, value, kMaxSeqlen)) return failure;
+  if (a.heads_kv == 0 ? a.heads != 0 : a.heads % a.heads_kv != 0)
+    return invalid(is("heads", a.heads) + "it must be a multiple of heads_kv, " + std::to_string(a.heads_kv) +
+                   ", because each KV head serves the same number of query heads");
+  if (a.heads == 0 && a.heads_kv != 0)
+    return invalid("heads is 0 and heads_kv is " + std::to_string(a.heads_kv) +
+                   ": without query heads there is no gradient of keys; set both to 0");
+  if (a.head_dim <= 0 || a.head_dim % 8 != 0)
+    return invalid(
+        is("head_dim", a.head_dim) +
+        "it must be a multiple of 8 in 8 ... 256, because rows are read 16 bytes at a time; pad the tensors' "
+        "rows with zeros to the next multiple of 8");
+  if (a.head_dim > kMaxHeadDim)
+    return unsupported(is("head_dim", a.head_dim) + "the kernels compute up to " + std::to_string(kMaxHeadDim));
+  return {};
+}
+
+Check check_numbers(const flashdma_bwd_arguments& a) {
+  if (a.data_type != FLASHDMA_BWD_FP16 && a.data_type != FLASHDMA_BWD_BF16)
+    return invalid(is("data_type", a.data_type) + "it must be FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16");
+  if (!std::isfinite(a.scale))
+    return invalid("scale is not finite: give the factor of the scores, or 0 for 1/sqrt(head_dim)");
+  if (!std::isfinite(a.softcap) || a.softcap < 0)
+    return invalid("softcap is " + std::to_string(a.softcap) + ": it must be finite and at least 0; 0 means none");
+  for (const auto& [name, value] : {Named{"causal", a.causal}, Named{"lse_base_two", a.lse_base_two}})
+    if (value != 0 && value != 1) return invalid(is(name, value) + "it must be 0 or 1");
+  if (a.mask_density < 0 || a.mask_density > 1000)
+    return invalid(is("mask_density", a.mask_density) + "it counts active pairs per 1000, 0 ... 1000; 0 means unknown");
+  for (const auto& [name, value] : {Named{"window_left", a.window_left}, Named{"window_right", a.window_right}})
+    if (value < -1) return invalid(is(name, value) + "it must be a number of keys, or -1 for no limit");
+  for (const auto& [name, value] :
+       {Named{"query_offset", a.query_offset}, Named{"key_offset", a.key_offset},
+        Named{"global_seqlen_q", a.global_seqlen_q}, Named{"global_seqlen_k", a.global_seqlen_k}})
+    if (value < 0 || value > kMaxPosition)
+      return invalid(is(name, value) + "it is a position or length in the whole sequence, 0 ... 2^60");
+  if ((a.flags & ~kKnownFlags) != 0)
+    return unsupported("flags has unknown bits, " + std::to_string(a.flags & ~kKnownFlags) +
+                       ": this version knows FLASHDMA_BWD_FLAG_DETERMINISTIC and FLASHDMA_BWD_FLAG_TABLE_ONLY");
+  return {};
+}
+
+Check check_variable_length(const flashdma_bwd_arguments& a) {
+  if ((a.cu_seqlens_q == nullptr) != (a.cu_seqlens_k == nullptr))
+    return invalid(std::string(a.cu_seqlens_q == nullptr ? "cu_seqlens_q" : "cu_seqlens_k") +
+                   " is NULL and the other is not: give both for variable length, neither for fixed length");
+  if (a.cu_seqlens_q == nullptr) return {};
+  struct Packed {
+    const char* total_name;
+    const char* seqlen_name;
+    std::int64_t total, seqlen;
+  };
+  for (const auto& [total_name, seqlen_name, total, seqlen] :
+       {Packed{"total_q", "seqlen_q", a.total_q, a.seqlen_q}, Packed{"total_k", "seqlen_k", a.total_k, a.seqlen_k}}) {
+    if (Check failure = check_size(total_name, total, kMaxCount)) return failure;
+    if (a.batch > 0 && (total == 0) != (seqlen == 0))
+      return invalid(is(total_name, total) +
+                     "with variable length it is the number of rows of the packed tensors, and " + seqlen_name +
+                     ", the longest sequence's, is " + std::to_string(seqlen) +
+                     "; give both, or 0 for both where all sequences are empty");
+  }
+  if ((a.global_seqlen_q == 0) != (a.global_seqlen_k == 0))
+    return invalid(
+        std::string(a.global_seqlen_q == 0 ? "global_seqlen_q" : "global_seqlen_k") +
+        " is 0 and the other is not: with variable length give both, or neither for each sequence's own length");
+  return {};
+}
+
+/// Fields that this version does not compute.
+Check check_reserved(const flashdma_bwd_arguments& a) {
+  struct Reserved {
+    const char* name;
+    bool used;
+  };
+  for (const auto& [name, used] :
+       {Reserved{"d_lse", a.d_lse != nullptr}, Reserved{"row_dot", a.row_dot != nullptr},
+        Reserved{"beta_q", a.beta_q != 0}, Reserved{"beta_k", a.beta_k != 0}, Reserved{"beta_v", a.beta_v != 0},
+        Reserved{"beta_bias", a.beta_bias != 0}, Reserved{"d_q_accumulator", a.d_q_accumulator != nullptr},
+        Reserved{"d_k_accumulator", a.d_k_accumulator != nullptr},
+        Reserved{"d_v_accumulator", a.d_v_accumulator != nullptr}, Reserved{"sm_limit", a.sm_limit != 0},
+        Reserved{"reserved0", a.reserved0 != 0}, Reserved{"reserved1", a.reserved1 != 0},
+        Reserved{"mask.reserved", a.mask.reserved != 0}, Reserved{"bias.reserved", a.bias.reserved != 0},
+        Reserved{"d_bias.reserved", a.d_bias.reserved != 0}})
+    if (used)
+      return unsupported(std::string(name) +
+                         " is not 0: this version does not compute it; leave it as "
+                         "flashdma_bwd_arguments_init set it");
+  return {};
+}
+
+/// Grids have 31 bits. The side kernels take at least 8 rows, 256 chunks of 8 elements or 256 elements of dBias a
+/// block.
+Check check_grid(const flashdma_bwd_arguments& a) {
+  const std::int64_t rows = std::max(a.seqlen_q, a.seqlen_k) / 8 + 16;
+  std::int64_t blocks = 0;
+  if (__builtin_mul_overflow(a.batch * a.heads, rows, &blocks) || blocks > kMaxGrid)
+    return unsupported("batch " + std::to_string(a.batch) + " x heads " + std::to_string(a.heads) + " x " +
+                       std::to_string(rows) +
+                       " blocks of 8 rows are more than the 2147483647 blocks of a grid; split the batch or the heads");
+  const std::int64_t key_rows = a.cu_seqlens_k != nullptr ? a.total_k : a.batch * a.seqlen_k;
+  if (__builtin_mul_overflow(key_rows, a.heads_kv * (a.head_dim / 8), &blocks) || blocks / 256 >= kMaxGrid)
+    return unsupported(std::to_string(key_rows) + " rows of K x heads_kv " + std::to_string(a.heads_kv) +
+                       " x head_dim " + std::to_string(a.head_dim) +
+                       " need more than the 2147483647 blocks of a grid; split the batch");
+  std::int64_t pairs = 0;
+  const flashdma_bwd_pair_tensor& d = a.d_bias;
+  if (d.data != nullptr &&
+      (__builtin_mul_overflow(d.batch * d.heads, d.rows * d.columns, &pairs) || pairs / 256 >= kMaxGrid))
+    return unsupported(
+        "d_bias has more elements than 2147483647 blocks of 256 can write; split the batch or the heads");
+  return {};
+}
+
+}  // namespace
+
+bool is_key_vector(const flashdma_bwd_pair_tensor& bias, std::int64_t seqlen_k) {
+  return bias.rows == 1 && bias.columns == seqlen_k;
+}
+
+Check check_problem(const flashdma_bwd_arguments* arguments) {
+  if (arguments == nullptr)
+    return invalid("arguments is NULL: pass a block that flashdma_bwd_arguments_init has filled");
+  const flashdma_bwd_arguments& a = *arguments;
+  if (a.struct_size != sizeof(flashdma_bwd_arguments))
+    return invalid(is("struct_size", a.struct_size) + "this library's flashdma_bwd_arguments has " +
+                   std::to_string(sizeof(flashdma_bwd_arguments)) +
+                   " bytes; fill the block with flashdma_bwd_arguments_init first and compile against this library's "
+                   "flashdma_bwd.h");
+  for (const auto check :
+       {check_numbers, check_sizes, check_reserved, check_variable_length, check_pairs, check_plan, check_grid})
+    if (Check failure = check(a)) return failure;
+  return {};
+}
+
+bool has_no_outputs(const flashdma_bwd_arguments& a) {
+  return a.batch == 0 || a.heads == 0 || (a.seqlen_q == 0 && a.seqlen_k == 0);
+}
+
+flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments) {
+  flashdma_bwd_arguments a = arguments;
+  if (a.seqlen_q == 0 || a.seqlen_k == 0) {
+    a.mask.data = nullptr;
+    a.plan = nullptr;
+    a.flags &= ~FLASHDMA_BWD_FLAG_DETERMINISTIC;
+  }
+  return a;
+}
+
+Problem problem_of(const flashdma_bwd_arguments& a) {
+  Problem problem;
+  problem.data_type = a.data_type == FLASHDMA_BWD_FP16 ? DataType::fp16 : DataType::bf16;
+  problem.head_dim = a.head_dim;
+  if (a.bias.data != nullptr) problem.bias = is_key_vector(a.bias, a.seqlen_k) ? BiasKind::key_vector : BiasKind::tile;
+  problem.softcap = a.softcap > 0;
+  problem.causal = a.causal != 0 || a.window_left >= 0 || a.window_right >= 0;
+  problem.deterministic = (a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0;
+  problem.masked = a.plan != nullptr || a.mask.data != nullptr;
+  const bool compacted = a.plan != nullptr ? a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED : a.mask.rows == 1;
+  if (problem.masked && compacted) problem.layout = KeyLayout::compacted;
+  problem.mask_density = problem.masked && a.mask_density != 0 ? a.mask_density : 1000;
+  problem.batch = a.batch;
+  problem.heads = a.heads;
+  problem.heads_kv = a.heads_kv;
+  problem.seqlen_q = a.seqlen_q;
+  problem.seqlen_k = a.seqlen_k;
+  return problem;
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,38 @@
+// The rules of flashdma_bwd_arguments, and the problem that selection sees in them.
+//
+// Rules come in two groups. Those of the problem concern sizes, types, flags and which pointers are given: they are all
+// that selection and the size queries need. Those of the memory concern addresses and strides.
+#pragma once
+
+#include <flashdma_bwd/flashdma_bwd.h>
+
+#include <flashdma_bwd/kernel_table.hpp>
+
+#include "failure.hpp"
+
+namespace flashdma_bwd {
+
+/// The first violated rule of the problem.
+Check check_problem(const flashdma_bwd_arguments* arguments);
+
+/// The first violated rule of the memory. The problem's rules hold.
+Check check_memory(const flashdma_bwd_arguments& arguments);
+/// The same for the mask alone.
+Check check_mask_memory(const flashdma_bwd_arguments& arguments);
+/// The offsets themselves, which must lie in host memory.
+Check check_host_offsets(const flashdma_bwd_arguments& arguments);
+
+/// Whether no output has an element.
+bool has_no_outputs(const flashdma_bwd_arguments& arguments);
+
+/// The arguments without what cannot matter when there are no pairs: a mask, a plan and the order of additions. The
+/// kernels need not know of masks without elements.
+flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments);
+
+/// What selection knows about a call. The problem's rules hold.
+Problem problem_of(const flashdma_bwd_arguments& arguments);
+
+/// Whether a bias is one value per key.
+bool is_key_vector(const flashdma_bwd_pair_tensor& bias, std::int64_t seqlen_k);
+
+}  // namespace flashdma_bwd

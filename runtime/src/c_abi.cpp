@@ -1,0 +1,330 @@
+// The functions of flashdma_bwd.h: validate, choose, and hand over. No exception leaves this file.
+#include <cuda_runtime_api.h>
+#include <flashdma_bwd/flashdma_bwd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "arguments.hpp"
+#include "device_traits.hpp"
+#include "dispatch_table.hpp"
+#include "environment.hpp"
+#include "launch.hpp"
+#include "log.hpp"
+#include "reference/reference_backward.hpp"
+#include "resolve.hpp"
+#include "selection/vocabulary.hpp"
+
+#ifndef FLASHDMA_BWD_VERSION
+#error "the build must define FLASHDMA_BWD_VERSION as a string: major.minor.patch"
+#endif
+
+namespace flashdma_bwd {
+namespace {
+
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+/// The message of this thread's last failure. Out of memory is told without any.
+struct LastMessage {
+  std::string text;
+  const char* fixed = nullptr;
+};
+thread_local LastMessage last_message;
+
+/// Runs the body of a C function, which returns a Check.
+template <class Body>
+flashdma_bwd_code guarded(Body&& body) noexcept {
+  last_message.fixed = nullptr;
+  last_message.text.clear();
+  try {
+    Check failure = body();
+    if (!failure) return FLASHDMA_BWD_OK;
+    last_message.text = std::move(failure->message);
+    return failure->code;
+  } catch (const std::bad_alloc&) {
+    last_message.fixed = "out of host memory: free some and call again";
+  } catch (const std::exception&) {
+    last_message.fixed = "the host refused a resource, such as a thread: free some and call again";
+  }
+  return FLASHDMA_BWD_UNSUPPORTED;
+}
+
+Check cuda_check(const LaunchResult& result) {
+  if (result.error == cudaSuccess) return {};
+  return Failure{FLASHDMA_BWD_CUDA_ERROR, std::string(result.call) + " failed: " + cudaGetErrorName(result.error) +
+                                              ", " + cudaGetErrorString(result.error)};
+}
+
+Check check_pointer(const void* pointer, const char* name) {
+  if (pointer != nullptr) return {};
+  return invalid(std::string(name) + " is NULL: it receives the result");
+}
+
+Request request_for(const flashdma_bwd_arguments& arguments) {
+  Request request;
+  request.problem = problem_of(arguments);
+  if (arguments.kernel != nullptr) request.kernel = arguments.kernel;
+  request.table_only = (arguments.flags & FLASHDMA_BWD_FLAG_TABLE_ONLY) != 0;
+  return request;
+}
+
+/// The traits of the current device, or of the one that the caller describes.
+Check device_for(const flashdma_bwd_device* device, DeviceTraits& traits) {
+  if (device == nullptr) return current_device_traits(traits);
+  struct Field {
+    const char* name;
+    std::int32_t value;
+  };
+  for (const auto& [name, value] :
+       {Field{"compute_capability", device->compute_capability}, Field{"sm_count", device->sm_count},
+        Field{"shared_memory_per_block", device->shared_memory_per_block}})
+    if (value <= 0)
+      return invalid(std::string("device.") + name + " is " + std::to_string(value) +
+                     ": it must be positive; an H100 has compute capability 90, 132 multiprocessors and 232448 bytes");
+  traits = {device->compute_capability, device->sm_count, device->shared_memory_per_block};
+  return {};
+}
+
+/// A call on the current GPU, from its arguments to its kernel.
+struct Prepared {
+  flashdma_bwd_arguments arguments;
+  bool idle = false;  ///< there is nothing to write, and no more is filled in
+  Request request;
+  Resolution resolution;
+};
+
+Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
+  if (Check failure = check_problem(arguments)) return failure;
+  call.idle = has_no_outputs(*arguments);
+  if (call.idle) return {};
+  call.arguments = without_idle_parts(*arguments);
+  call.request = request_for(call.arguments);
+  if (Check failure = current_device_traits(call.request.device)) return failure;
+  return resolve(dispatch_table(), environment(), call.request, call.resolution);
+}
+
+/// The arguments of a plan's functions: with a mask, and without a plan.
+Check plan_arguments(const flashdma_bwd_arguments* arguments, flashdma_bwd_arguments& of_mask) {
+  if (arguments == nullptr) return check_problem(arguments);
+  of_mask = *arguments;
+  of_mask.plan = nullptr;
+  if (Check failure = check_problem(&of_mask)) return failure;
+  if (of_mask.mask.data == nullptr) return invalid("mask.data is NULL: a plan is made of a mask");
+  return {};
+}
+
+Check check_block(const char* what, const void* memory, std::size_t given, std::size_t needed) {
+  if (needed == 0) return {};
+  if (memory == nullptr)
+    return invalid(std::string(what) + " is NULL: " + std::to_string(needed) + " bytes of device memory are needed");
+  if (reinterpret_cast<std::uintptr_t>(memory) % kWorkspaceAlignment != 0)
+    return invalid(std::string(what) + " must be 256-byte aligned, as memory from cudaMalloc is");
+  if (given < needed)
+    return Failure{FLASHDMA_BWD_WORKSPACE_TOO_SMALL, std::string(what) + " has " + std::to_string(given) +
+                                                         " bytes: " + std::to_string(needed) + " are needed"};
+  return {};
+}
+
+/// Copies a text into a field of fixed size. Of one that is too long the end is kept, which tells paths apart.
+template <std::size_t Size>
+void copy_text(char (&field)[Size], std::string_view text) {
+  if (text.size() >= Size) text.remove_prefix(text.size() - (Size - 1));
+  std::memcpy(field, text.data(), text.size());
+  field[text.size()] = '\0';
+}
+
+void describe(const Request& request, const Resolution& resolution, flashdma_bwd_selection& selection) {
+  selection.compute_capability = request.device.compute_capability;
+  selection.tier = resolution.tier;
+  if (resolution.row != nullptr) {
+    selection.row_line = resolution.row->line;
+    copy_text(selection.row_file, resolution.row->file);
+  } else {
+    copy_text(selection.row_file,
+              resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL");
+  }
+  copy_text(selection.row_architecture, word(resolution.config.architecture));
+  copy_text(selection.kernel, resolution.kernel->name);
+}
+
+std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
+  if (const Check failure = check_problem(arguments)) return "the arguments are refused: " + failure->message + '\n';
+  if (has_no_outputs(*arguments)) return "no output has an element: no kernel runs\n";
+  Request request = request_for(without_idle_parts(*arguments));
+  if (const Check failure = device_for(device, request.device)) return failure->message + '\n';
+  return explain_resolution(dispatch_table(), environment(), request);
+}
+
+}  // namespace
+}  // namespace flashdma_bwd
+
+using namespace flashdma_bwd;
+
+const char* flashdma_bwd_version(void) {
+  return FLASHDMA_BWD_VERSION;
+}
+
+const char* flashdma_bwd_table_hash(void) {
+  return dispatch_table().hash.data();
+}
+
+const char* flashdma_bwd_code_name(flashdma_bwd_code code) {
+  switch (code) {
+    case FLASHDMA_BWD_OK:
+      return "ok";
+    case FLASHDMA_BWD_INVALID_ARGUMENT:
+      return "invalid argument";
+    case FLASHDMA_BWD_UNSUPPORTED:
+      return "unsupported";
+    case FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE:
+      return "unsupported architecture";
+    case FLASHDMA_BWD_NOT_COMPILED:
+      return "not compiled";
+    case FLASHDMA_BWD_WORKSPACE_TOO_SMALL:
+      return "workspace too small";
+    case FLASHDMA_BWD_CUDA_ERROR:
+      return "CUDA error";
+    case FLASHDMA_BWD_OVERRIDE_ERROR:
+      return "override error";
+  }
+  return "unknown code";
+}
+
+const char* flashdma_bwd_last_message(void) {
+  return last_message.fixed != nullptr ? last_message.fixed : last_message.text.c_str();
+}
+
+void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments) {
+  if (arguments == nullptr) return;
+  *arguments = {};
+  arguments->struct_size = sizeof(flashdma_bwd_arguments);
+  arguments->window_left = arguments->window_right = -1;
+}
+
+flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* arguments, size_t* bytes) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(bytes, "bytes")) return failure;
+    Prepared call;
+    if (Check failure = prepare_call(arguments, call)) return failure;
+    *bytes = call.idle ? 0 : backward_workspace_bytes(call.arguments, call.resolution.config, call.request.device);
+    return {};
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments, void* workspace,
+                                        size_t workspace_bytes, flashdma_bwd_stream stream) {
+  return guarded([&]() -> Check {
+    Prepared call;
+    if (Check failure = prepare_call(arguments, call)) return failure;
+    if (call.idle) return {};
+    if (Check failure = check_memory(call.arguments)) return failure;
+    const KernelEntry& kernel = *call.resolution.kernel;
+    const std::size_t needed = backward_workspace_bytes(call.arguments, kernel.config, call.request.device);
+    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
+    log_resolution(environment(), call.request, call.resolution);
+    return cuda_check(launch_backward(call.arguments, kernel, call.request.device, workspace, stream));
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_arguments* arguments) {
+  return guarded([&]() -> Check {
+    Prepared call;
+    if (Check failure = prepare_call(arguments, call)) return failure;
+    if (call.idle) return {};
+    log_resolution(environment(), call.request, call.resolution);
+    return cuda_check(prepare_backward(call.arguments, *call.resolution.kernel));
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments, int32_t threads) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_problem(arguments)) return failure;
+    if (threads < 0)
+      return invalid("threads is " + std::to_string(threads) + ": it must be at least 0; 0 uses every hardware thread");
+    if (has_no_outputs(*arguments)) return {};
+    if (Check failure = check_memory(*arguments)) return failure;
+    if (Check failure = check_host_offsets(*arguments)) return failure;
+    std::string message;
+    const flashdma_bwd_code code = reference_backward(*arguments, threads, message);
+    if (code == FLASHDMA_BWD_OK) return {};
+    return Failure{code, std::move(message)};
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(bytes, "bytes")) return failure;
+    flashdma_bwd_arguments of_mask;
+    if (Check failure = plan_arguments(arguments, of_mask)) return failure;
+    *bytes = mask_plan_bytes(of_mask);
+    return {};
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory, size_t bytes,
+                                          flashdma_bwd_stream stream, flashdma_bwd_mask_plan* plan) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(plan, "plan")) return failure;
+    flashdma_bwd_arguments of_mask;
+    if (Check failure = plan_arguments(arguments, of_mask)) return failure;
+    if (Check failure = check_mask_memory(of_mask)) return failure;
+    if (Check failure = check_block("memory", memory, bytes, mask_plan_bytes(of_mask))) return failure;
+    return cuda_check(build_mask_plan(of_mask, memory, bytes, stream, plan));
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
+                                      flashdma_bwd_selection* selection) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(selection, "selection")) return failure;
+    if (selection->struct_size != sizeof(flashdma_bwd_selection))
+      return invalid("selection.struct_size is " + std::to_string(selection->struct_size) +
+                     ": set it to sizeof(flashdma_bwd_selection), " + std::to_string(sizeof(flashdma_bwd_selection)));
+    if (Check failure = check_problem(arguments)) return failure;
+    if (has_no_outputs(*arguments)) return unsupported("no output has an element: no kernel runs");
+    Request request = request_for(without_idle_parts(*arguments));
+    if (Check failure = device_for(device, request.device)) return failure;
+    Resolution resolution;
+    if (Check failure = resolve(dispatch_table(), environment(), request, resolution)) return failure;
+    *selection = {};
+    selection->struct_size = sizeof(flashdma_bwd_selection);
+    describe(request, resolution, *selection);
+    return {};
+  });
+}
+
+size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device, char* text,
+                            size_t capacity) {
+  size_t length = 0;
+  guarded([&]() -> Check {
+    const std::string explained = explanation(arguments, device);
+    length = explained.size();
+    if (text != nullptr && capacity > 0) {
+      const size_t copied = std::min(length, capacity - 1);
+      std::memcpy(text, explained.data(), copied);
+      text[copied] = '\0';
+    }
+    return {};
+  });
+  return length;
+}
+
+size_t flashdma_bwd_kernel_count(void) {
+  return dispatch_table().kernels.size();
+}
+
+const char* flashdma_bwd_kernel_name(size_t index) {
+  const auto kernels = dispatch_table().kernels;
+  return index < kernels.size() ? kernels[index].name.data() : nullptr;
+}
+
+const char* flashdma_bwd_architecture_name(size_t index) {
+  const ArchitectureSet compiled = dispatch_table().compiled;
+  for (const Architecture architecture : kArchitectures)
+    if (compiled.contains(architecture) && index-- == 0) return word(architecture).data();
+  return compiled.contains(Architecture::sm80) && index == 0 ? "compute_80" : nullptr;
+}

@@ -1,0 +1,13 @@
+// What selection knows about the current GPU, asked of the CUDA runtime once for each GPU.
+#pragma once
+
+#include <flashdma_bwd/kernel_table.hpp>
+
+#include "failure.hpp"
+
+namespace flashdma_bwd {
+
+/// Of the calling thread's current device.
+Check current_device_traits(DeviceTraits& traits);
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,55 @@
+// Reading of the environment.
+#include "environment.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "selection/vocabulary.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+void read_table(Environment& environment, const std::string& path, std::span<const Row> built_in) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    environment.error =
+        "FLASHDMA_BWD_TABLE names " + path + ", which cannot be read: give a file of table rows, or unset it";
+    return;
+  }
+  if (const std::string error = environment.table.read(text.str(), path); !error.empty()) {
+    environment.error = "FLASHDMA_BWD_TABLE: " + error + ". `flashdma-gen list` prints rows in the form that is read";
+    return;
+  }
+  environment.has_table = true;
+  environment.rows = environment.table.rows();
+  environment.rows.insert(environment.rows.end(), built_in.begin(), built_in.end());
+}
+
+std::string value_of(const std::function<const char*(const char*)>& get, const char* name) {
+  const char* value = get(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+void read_environment(Environment& environment, const std::function<const char*(const char*)>& get,
+                      std::span<const Row> built_in) {
+  environment.kernel = value_of(get, "FLASHDMA_BWD_KERNEL");
+  if (const std::string path = value_of(get, "FLASHDMA_BWD_TABLE"); !path.empty())
+    read_table(environment, path, built_in);
+  if (const std::string name = value_of(get, "FLASHDMA_BWD_ARCH"); !name.empty()) {
+    environment.architecture = enumerator<Architecture>(name);
+    if (!environment.architecture && environment.error.empty())
+      environment.error = "FLASHDMA_BWD_ARCH is `" + name + "`: it must be sm80, sm86, sm89 or sm90, or unset";
+  }
+  const std::string level = value_of(get, "FLASHDMA_BWD_LOG");
+  if (level == "off")
+    environment.log = LogLevel::off;
+  else if (level == "info")
+    environment.log = LogLevel::info;
+  else if (!level.empty() && level != "warning")
+    environment.log_error = "FLASHDMA_BWD_LOG is `" + level + "`: it must be off, warning or info; warning is used";
+}
+
+}  // namespace flashdma_bwd

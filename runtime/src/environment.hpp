@@ -1,0 +1,45 @@
+// The environment's overrides and log level.
+//
+//     FLASHDMA_BWD_KERNEL=<canonical name>    run this kernel
+//     FLASHDMA_BWD_TABLE=<file>               rows that are tried before the built-in ones, see selection/row_text.hpp
+//     FLASHDMA_BWD_ARCH=sm80|sm86|sm89|sm90   choose among this architecture's rows, whatever the GPU
+//     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
+//
+// An empty value is as good as none.
+#pragma once
+
+#include <cstdint>
+#include <flashdma_bwd/kernel_table.hpp>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "selection/row_text.hpp"
+
+namespace flashdma_bwd {
+
+enum class LogLevel : std::uint8_t { off, warning, info };
+
+struct Environment {
+  std::string kernel;  ///< empty: not given
+  std::optional<Architecture> architecture;
+  TableFile table;
+  std::vector<Row> rows;  ///< with a table: its rows, then the built-in ones
+  bool has_table = false;
+  std::string error;  ///< of the first override that cannot be read
+  LogLevel log = LogLevel::warning;
+  std::string log_error;
+
+  bool overrides_selection() const { return !kernel.empty() || architecture || has_table || !error.empty(); }
+};
+
+/// Reads the variables through `get`, which returns nullptr for one that is not set.
+void read_environment(Environment& environment, const std::function<const char*(const char*)>& get,
+                      std::span<const Row> built_in);
+
+/// The process's environment, read at the first use in any thread and never again.
+const Environment& environment();
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,111 @@
+// The rules of the tensors over pairs, mask, bias and dBias, and of mask plans.
+#include <initializer_list>
+#include <tuple>
+
+#include "argument_rules.hpp"
+#include "arguments.hpp"
+#include "launch.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+/// A size that is 1 or `whole`.
+Check check_broadcast(const std::string& tensor, const char* dimension, std::int64_t size, const char* whole_name,
+                      std::int64_t whole) {
+  if (size == 1 || size == whole) return {};
+  return invalid(is(tensor + '.' + dimension, size) + "it must be 1, which broadcasts, or " + whole_name + ", " +
+                 std::to_string(whole));
+}
+
+Check check_heads(const std::string& tensor, std::int64_t size, const flashdma_bwd_arguments& a) {
+  if (size == 1 || size == a.heads_kv || size == a.heads) return {};
+  return invalid(is(tensor + ".heads", size) + "it must be 1, which broadcasts, heads_kv, " +
+                 std::to_string(a.heads_kv) + ", or heads, " + std::to_string(a.heads));
+}
+
+Check check_shape(const char* name, const flashdma_bwd_pair_tensor& t, const flashdma_bwd_arguments& a) {
+  if (Check failure = check_broadcast(name, "batch", t.batch, "batch", a.batch)) return failure;
+  if (Check failure = check_heads(name, t.heads, a)) return failure;
+  if (Check failure = check_broadcast(name, "rows", t.rows, "seqlen_q", a.seqlen_q)) return failure;
+  return check_broadcast(name, "columns", t.columns, "seqlen_k", a.seqlen_k);
+}
+
+Check check_bias(const flashdma_bwd_arguments& a) {
+  if (Check failure = check_shape("bias", a.bias, a)) return failure;
+  if (a.bias.data_type == a.data_type) return {};
+  if (a.bias.data_type != FLASHDMA_BWD_FP32)
+    return invalid(is("bias.data_type", a.bias.data_type) + "it must be data_type, " + std::to_string(a.data_type) +
+                   ", or FLASHDMA_BWD_FP32 where the bias is one value per key");
+  if (!is_key_vector(a.bias, a.seqlen_k))
+    return invalid("bias.data_type is FLASHDMA_BWD_FP32, which needs rows 1 and columns seqlen_k, " +
+                   std::to_string(a.seqlen_k) + ", and the bias has rows " + std::to_string(a.bias.rows) +
+                   " and columns " + std::to_string(a.bias.columns) + ": convert it to data_type");
+  return {};
+}
+
+Check check_d_bias(const flashdma_bwd_arguments& a) {
+  if (a.bias.data == nullptr)
+    return invalid("d_bias.data is given and bias.data is NULL: without a bias there is no gradient of it");
+  struct Dimension {
+    const char* name;
+    std::int64_t gradient, bias;
+  };
+  for (const auto& [name, gradient, bias] :
+       {Dimension{"batch", a.d_bias.batch, a.bias.batch}, Dimension{"heads", a.d_bias.heads, a.bias.heads},
+        Dimension{"rows", a.d_bias.rows, a.bias.rows}, Dimension{"columns", a.d_bias.columns, a.bias.columns}})
+    if (gradient != bias)
+      return invalid(is(std::string("d_bias.") + name, gradient) + "it must be bias." + name + ", " +
+                     std::to_string(bias) + ", because the gradient has the bias's shape");
+  if (a.d_bias.data_type != a.bias.data_type && a.d_bias.data_type != FLASHDMA_BWD_FP32)
+    return invalid(is("d_bias.data_type", a.d_bias.data_type) + "it must be bias.data_type, " +
+                   std::to_string(a.bias.data_type) + ", or FLASHDMA_BWD_FP32");
+  return {};
+}
+
+}  // namespace
+
+Check check_pairs(const flashdma_bwd_arguments& a) {
+  if (a.mask.data != nullptr)
+    if (Check failure = check_shape("mask", a.mask, a)) return failure;
+  if (a.bias.data != nullptr)
+    if (Check failure = check_bias(a)) return failure;
+  if (a.d_bias.data != nullptr)
+    if (Check failure = check_d_bias(a)) return failure;
+  return {};
+}
+
+Check check_plan(const flashdma_bwd_arguments& a) {
+  if (a.plan == nullptr) return {};
+  const flashdma_bwd_mask_plan& plan = *a.plan;
+  if (plan.struct_size != sizeof(flashdma_bwd_mask_plan))
+    return invalid(is("plan.struct_size", plan.struct_size) + "flashdma_bwd_plan_build sets it to " +
+                   std::to_string(sizeof(flashdma_bwd_mask_plan)) + "; build the plan with this library");
+  if (plan.layout != FLASHDMA_BWD_LAYOUT_NATURAL && plan.layout != FLASHDMA_BWD_LAYOUT_COMPACTED)
+    return invalid(is("plan.layout", plan.layout) +
+                   "it is no flashdma_bwd_key_layout; build the plan with "
+                   "flashdma_bwd_plan_build");
+  if (Check failure = check_broadcast("plan", "batch", plan.batch, "batch", a.batch)) return failure;
+  if (Check failure = check_heads("plan", plan.heads, a)) return failure;
+  for (const auto& [name, planned, called] :
+       {std::tuple{"seqlen_q", plan.seqlen_q, a.seqlen_q}, std::tuple{"seqlen_k", plan.seqlen_k, a.seqlen_k}})
+    if (planned != called)
+      return invalid(is(std::string("plan.") + name, planned) + "the call's is " + std::to_string(called) +
+                     "; build a plan for these lengths");
+  if (a.mask.data != nullptr) {
+    const bool compacted = plan.layout == FLASHDMA_BWD_LAYOUT_COMPACTED;
+    if (compacted != (a.mask.rows == 1) || plan.batch != a.mask.batch || plan.heads != a.mask.heads)
+      return invalid(std::string("plan is of another mask: it is ") + (compacted ? "compacted" : "natural") +
+                     " with batch " + std::to_string(plan.batch) + " and heads " + std::to_string(plan.heads) +
+                     ", mask has batch " + std::to_string(a.mask.batch) + ", heads " + std::to_string(a.mask.heads) +
+                     " and rows " + std::to_string(a.mask.rows) +
+                     "; build a plan of this mask, or leave mask.data NULL");
+  }
+  if (plan.memory == nullptr || reinterpret_cast<std::uintptr_t>(plan.memory) % 256 != 0)
+    return invalid("plan.memory must be device memory that is 256-byte aligned, as it was for flashdma_bwd_plan_build");
+  if (const std::size_t needed = mask_plan_bytes(a); plan.bytes < needed)
+    return invalid("plan.bytes is " + std::to_string(plan.bytes) + ": a plan of this shape has " +
+                   std::to_string(needed) + " bytes; build it with flashdma_bwd_plan_build");
+  return {};
+}
+
+}  // namespace flashdma_bwd

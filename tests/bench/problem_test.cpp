@@ -1,0 +1,77 @@
+// Problems as text: what is printed is parsed to the same, and what is wrong is named.
+#include "problem.hpp"
+
+#include <set>
+
+#include "support/catch.hpp"
+
+using namespace flashdma_bwd::bench;
+
+TEST_CASE("a problem's text form is parsed and printed symmetrically") {
+  for (const char* text :
+       {"b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024", "b=8 h=32 d=64 s=2048",
+        "b=2 h=4 d=96 sq=1 sk=333 fp16", "b=1 h=2 hk=1 d=64 s=256 deterministic softcap=30 bias=tile mask=random:0.5",
+        "b=1 h=2 d=64 s=64 mask=keys:0.25"}) {
+    INFO(text);
+    Problem problem;
+    std::string error;
+    REQUIRE(parse_problem(text, problem, error));
+    CHECK(problem_text(problem) == text);
+  }
+}
+
+TEST_CASE("the order of words does not matter") {
+  Problem first, second;
+  std::string error;
+  REQUIRE(parse_problem("hk=2 h=8 sk=64 s=32 d=64 b=3", first, error));
+  REQUIRE(parse_problem("b=3 h=8 hk=2 d=64 sq=32 sk=64", second, error));
+  CHECK(problem_text(first) == problem_text(second));
+  CHECK(first.heads_kv == 2);
+  CHECK(first.seqlen_k == 64);
+}
+
+TEST_CASE("a word that is no part of a problem is named") {
+  for (const char* word :
+       {"b=0", "h=-1", "d=x", "s=12q", "causal=1", "mask=topw", "mask=topw:0", "mask=random:1.5", "bias=row", "k=3"}) {
+    Problem problem;
+    std::string error;
+    INFO(word);
+    CHECK_FALSE(parse_problem(std::string("b=1 ") + word, problem, error));
+    CHECK(error.find("`" + std::string(word) + "`") != std::string::npos);
+  }
+}
+
+TEST_CASE("heads that KV heads do not divide are refused") {
+  Problem problem;
+  std::string error;
+  CHECK_FALSE(parse_problem("h=6 hk=4", problem, error));
+  CHECK(error == "h=6 must be a multiple of hk=4");
+}
+
+TEST_CASE("dense FLOPs count five products of b h sq sk d, half when causal") {
+  Problem problem;
+  std::string error;
+  REQUIRE(parse_problem("b=2 h=3 d=64 sq=10 sk=20", problem, error));
+  CHECK(problem.dense_flops() == 5 * 2.0 * (2 * 3) * 10 * 20 * 64);
+  problem.causal = true;
+  CHECK(problem.dense_flops() == 5.0 * (2 * 3) * 10 * 20 * 64);
+}
+
+TEST_CASE("the dense set has 16K tokens and h d = 2048 in every problem, and no problem twice") {
+  std::set<std::string> texts;
+  for (const Problem& problem : problem_set("dense")) {
+    INFO(problem_text(problem));
+    CHECK(problem.batch * problem.seqlen_q == 16384);
+    CHECK(problem.heads * problem.head_dim == 2048);
+    CHECK(texts.insert(problem_text(problem)).second);
+  }
+  CHECK(texts.size() == 3 * 2 * 2);
+}
+
+TEST_CASE("every named set has problems and an unknown one has none") {
+  for (const std::string_view name : kSetNames) {
+    INFO(std::string(name));
+    CHECK_FALSE(problem_set(name).empty());
+  }
+  CHECK(problem_set("none").empty());
+}

@@ -1,0 +1,100 @@
+/* A C11 program that uses the library: lists, select and explain for a GPU that need not be here, an error with its
+ * message, and a backward on the CPU whose gradients are known. Exits with 0 if everything is as it should be. */
+#include <flashdma_bwd/flashdma_bwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                               \
+  do {                                                                                                 \
+    if (!(condition)) {                                                                                \
+      fprintf(stderr, "%s:%d: %s\n%s\n", __FILE__, __LINE__, #condition, flashdma_bwd_last_message()); \
+      exit(1);                                                                                         \
+    }                                                                                                  \
+  } while (0)
+
+enum { HEAD_DIM = 8, BF16_ONE = 0x3f80, BF16_TWO = 0x4000 };
+
+static void check_lists(void) {
+  size_t i;
+  const size_t count = flashdma_bwd_kernel_count();
+  for (i = 0; i < count; ++i) CHECK(strncmp(flashdma_bwd_kernel_name(i), "bwd_sm", 6) == 0);
+  CHECK(flashdma_bwd_kernel_name(count) == NULL);
+  for (i = 0; flashdma_bwd_architecture_name(i) != NULL; ++i) CHECK(strlen(flashdma_bwd_architecture_name(i)) > 0);
+  CHECK((i == 0) == (count == 0));
+  printf("flashdma_bwd %s, tables %s, %zu kernels\n", flashdma_bwd_version(), flashdma_bwd_table_hash(), count);
+}
+
+static void check_selection(void) {
+  flashdma_bwd_arguments arguments;
+  flashdma_bwd_selection selection = {.struct_size = sizeof(flashdma_bwd_selection)};
+  const flashdma_bwd_device h100 = {.compute_capability = 90, .sm_count = 132, .shared_memory_per_block = 232448};
+  flashdma_bwd_code code;
+  size_t length;
+  char* text;
+
+  flashdma_bwd_arguments_init(&arguments);
+  arguments.data_type = FLASHDMA_BWD_BF16;
+  arguments.batch = 1;
+  arguments.heads = arguments.heads_kv = 8;
+  arguments.head_dim = 128;
+  arguments.seqlen_q = arguments.seqlen_k = 1024;
+
+  code = flashdma_bwd_select(&arguments, &h100, &selection);
+  if (code == FLASHDMA_BWD_OK)
+    CHECK(strncmp(selection.kernel, "bwd_sm", 6) == 0 && selection.compute_capability == 90);
+  else
+    CHECK(strlen(flashdma_bwd_last_message()) > 0);
+  length = flashdma_bwd_explain(&arguments, &h100, NULL, 0);
+  text = malloc(length + 1);
+  CHECK(text != NULL);
+  CHECK(flashdma_bwd_explain(&arguments, &h100, text, length + 1) == length && strlen(text) == length);
+  CHECK(strstr(text, "compute capability 9.0") != NULL);
+  free(text);
+
+  arguments.head_dim = 100;
+  CHECK(flashdma_bwd_select(&arguments, &h100, &selection) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(strstr(flashdma_bwd_last_message(), "head_dim is 100") != NULL);
+}
+
+/* One query and one key: P = 1, so that dV = dO, and dS = 0 because O = V. */
+static void check_backward(void) {
+  static _Alignas(16) uint16_t q[HEAD_DIM], k[HEAD_DIM], v[HEAD_DIM], out[HEAD_DIM], d_out[HEAD_DIM];
+  static _Alignas(16) uint16_t d_q[HEAD_DIM], d_k[HEAD_DIM], d_v[HEAD_DIM];
+  static float lse = 0; /* of the score q . k = 0 */
+  flashdma_bwd_arguments arguments;
+  int i;
+
+  for (i = 0; i < HEAD_DIM; ++i) {
+    k[i] = BF16_ONE;
+    v[i] = out[i] = BF16_TWO;
+    d_out[i] = i % 2 == 0 ? BF16_ONE : BF16_TWO;
+    d_q[i] = d_k[i] = d_v[i] = 0xffff;
+  }
+  flashdma_bwd_arguments_init(&arguments);
+  arguments.data_type = FLASHDMA_BWD_BF16;
+  arguments.head_dim = HEAD_DIM;
+  arguments.batch = arguments.heads = arguments.heads_kv = arguments.seqlen_q = arguments.seqlen_k = 1;
+  arguments.q.data = q;
+  arguments.k.data = k;
+  arguments.v.data = v;
+  arguments.out.data = out;
+  arguments.d_out.data = d_out;
+  arguments.lse = &lse;
+  arguments.d_q.data = d_q;
+  arguments.d_k.data = d_k;
+  arguments.d_v.data = d_v;
+  CHECK(flashdma_bwd_backward_reference(&arguments, 1) == FLASHDMA_BWD_OK);
+  for (i = 0; i < HEAD_DIM; ++i) {
+    CHECK(d_v[i] == d_out[i]);
+    CHECK((d_q[i] & 0x7fff) == 0 && (d_k[i] & 0x7fff) == 0);
+  }
+}
+
+int main(void) {
+  check_lists();
+  check_selection();
+  check_backward();
+  puts("C ABI: fine");
+  return 0;
+}

@@ -1,0 +1,80 @@
+// The YAML tree: what yaml-cpp's own nodes would lose.
+#include "config/document.hpp"
+
+#include "diagnostics/render.hpp"
+#include "support/catch.hpp"
+
+namespace flashdma_bwd::generator::test {
+namespace {
+
+Node parse(const std::string& text) {
+  Diagnostics diagnostics;
+  const std::optional<Node> root = parse_document({"a.yaml", "a.yaml", text}, diagnostics);
+  INFO(render_text(diagnostics, {}, false));
+  REQUIRE(root);
+  REQUIRE(diagnostics.empty());
+  return *root;
+}
+
+}  // namespace
+
+TEST_CASE("a tree keeps order, repeated keys, quotes and places", "[document]") {
+  const Node root = parse("b: 1\na: 'x'\nb: [2,\n  \"y\"]\n");
+  REQUIRE(root.kind == Node::Kind::map);
+  REQUIRE(root.entries.size() == 3);
+  CHECK(root.entries[0].key.text == "b");
+  CHECK(root.entries[2].key.text == "b");
+  CHECK(root.entries[2].key.at.line == 3);
+  CHECK_FALSE(root.entries[0].value.quoted);
+  CHECK(root.entries[1].value.quoted);
+  CHECK(root.entries[1].value.at.column == 4);
+  CHECK(root.entries[1].value.at.length == 3);
+  const Node& list = root.entries[2].value;
+  REQUIRE(list.items.size() == 2);
+  CHECK(list.items[1].text == "y");
+  CHECK(list.items[1].at.line == 4);
+  CHECK(list.items[1].at.column == 3);
+}
+
+TEST_CASE("`none` is a word, and nothing is nothing", "[document]") {
+  const Node root = parse("a: none\nb:\nc: ~\n");
+  CHECK(root.entries[0].value.kind == Node::Kind::scalar);
+  CHECK(root.entries[1].value.kind == Node::Kind::null);
+  CHECK(root.entries[2].value.kind == Node::Kind::null);
+}
+
+TEST_CASE("deep nesting is refused, not followed until the stack ends", "[document]") {
+  Diagnostics diagnostics;
+  CHECK_FALSE(parse_document({"a.yaml", "a.yaml", std::string(100000, '[')}, diagnostics));
+  CHECK(diagnostics.size() == 1);
+}
+
+TEST_CASE("lines are found whatever their ends", "[render]") {
+  CHECK(line_of("one\ntwo\r\nthree", 1) == "one");
+  CHECK(line_of("one\ntwo\r\nthree", 2) == "two");
+  CHECK(line_of("one\ntwo\r\nthree", 3) == "three");
+  CHECK(line_of("one\ntwo\r\nthree", 4).empty());
+}
+
+TEST_CASE("the caret stands below what it points at", "[render]") {
+  Diagnostics diagnostics;
+  diagnostics.add(Rule::wrong_type, {"a.yaml", 2, 4, 3}, "no", {"because"});
+  const std::string text = render_text(diagnostics, {{"a.yaml", "a.yaml", "x: 1\n\tab: cde f\n"}}, false);
+  CHECK(text ==
+        "a.yaml:2:4: error: no [wrong-type]\n"
+        "  2 | \tab: cde f\n"
+        "    | \t  ^~~\n"
+        "  = note: because\n"
+        "1 error\n");
+}
+
+TEST_CASE("what a terminal would obey is not printed", "[render]") {
+  Diagnostics diagnostics;
+  diagnostics.add(Rule::unknown_key, {"a.yaml", 1, 1, 1}, "key \033[2J");
+  const std::string text = render_text(diagnostics, {{"a.yaml", "a.yaml", "\033]0;x\007"}}, false);
+  CHECK(text.find('\033') == std::string::npos);
+  CHECK(text.find('\007') == std::string::npos);
+  CHECK(render_json(diagnostics).find('\033') == std::string::npos);
+}
+
+}  // namespace flashdma_bwd::generator::test

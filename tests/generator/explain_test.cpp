@@ -1,0 +1,112 @@
+// `explain` says what the library's own selection says.
+#include "selection/explain.hpp"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "commands/command_line.hpp"
+#include "commands/gpu_presets.hpp"
+#include "config/load.hpp"
+#include "generator/files.hpp"
+#include "plan/plan.hpp"
+#include "selection/configuration_name.hpp"
+#include "support/catch.hpp"
+
+namespace flashdma_bwd::generator::test {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome explain(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"explain", "--configs", (source_dir() / "configs").string()});
+  std::ostringstream out, err;
+  const int code = run_command_line(std::move(arguments), {out, err, false});
+  return {code, out.str(), err.str()};
+}
+
+/// The rows of the shipped tables. The configuration keeps their texts.
+std::vector<Row> rows_of(const Configuration& configuration) {
+  return make_plan(configuration, *find_profile(configuration, "full")).rows;
+}
+
+}  // namespace
+
+TEST_CASE("explain prints selection's own words and kernel", "[explain]") {
+  Diagnostics diagnostics;
+  const Configuration configuration = load_configuration(source_dir() / "configs", diagnostics);
+  const std::vector<Row> rows = rows_of(configuration);
+  Problem problem;
+  problem.head_dim = 72;
+  problem.data_type = DataType::fp16;
+  problem.bias = BiasKind::key_vector;
+  problem.causal = true;
+  problem.softcap = true;
+  problem.batch = 2;
+  problem.heads = 8;
+  problem.heads_kv = 4;
+  problem.seqlen_q = 100;
+  problem.seqlen_k = 3000;
+  for (const GpuPreset& preset : kGpuPresets) {
+    INFO(preset.name);
+    const SelectionResult expected = select_kernel(preset.traits, problem, rows);
+    REQUIRE(expected.status == SelectionStatus::ok);
+    const std::vector<std::string> arguments{"--gpu",      std::string(preset.name),
+                                             "--head-dim", "72",
+                                             "--dtype",    "fp16",
+                                             "--bias",     "key_vector",
+                                             "--causal",   "--softcap",
+                                             "--batch",    "2",
+                                             "--heads",    "8",
+                                             "--heads-kv", "4",
+                                             "--seqlen-q", "100",
+                                             "--seqlen-k", "3000"};
+    const Outcome text = explain(arguments);
+    CHECK(text.code == 0);
+    CHECK(text.err.empty());
+    CHECK(text.out.find(explain_selection(preset.traits, problem, rows)) != std::string::npos);
+
+    std::vector<std::string> as_json = arguments;
+    as_json.push_back("--format=json");
+    const nlohmann::json document = nlohmann::json::parse(explain(as_json).out);
+    REQUIRE(document.size() == 1);
+    CHECK(document[0]["gpu"] == std::string(preset.name));
+    CHECK(document[0]["kernel"] == configuration_name(expected.config));
+    CHECK(document[0]["profiles"].get<std::string>().find("full") != std::string::npos);
+  }
+}
+
+TEST_CASE("without a GPU on the command line, explain answers for all that it knows", "[explain]") {
+  const nlohmann::json document = nlohmann::json::parse(explain({"--format", "json"}).out);
+  CHECK(document.size() == std::size(kGpuPresets));
+}
+
+TEST_CASE("a GPU without a name has the shared memory of its architecture", "[explain]") {
+  const nlohmann::json document =
+      nlohmann::json::parse(explain({"--compute-capability", "89", "--sm-count", "60", "--format=json"}).out);
+  CHECK(document[0]["shared_memory_per_block"] == 101376);
+  CHECK(document[0]["row"].get<std::string>().starts_with("configs/tables/sm89.yaml:"));
+}
+
+TEST_CASE("a GPU that nothing runs on is a finding", "[explain]") {
+  const Outcome outcome = explain({"--compute-capability", "75", "--sm-count", "40"});
+  CHECK(outcome.code == kFindings);
+  CHECK(outcome.out.find("7.5") != std::string::npos);
+}
+
+TEST_CASE("the presets are GPUs of the shipped architectures", "[explain]") {
+  Diagnostics diagnostics;
+  const Configuration configuration = load_configuration(source_dir() / "configs", diagnostics);
+  for (const GpuPreset& preset : kGpuPresets) {
+    INFO(preset.name);
+    bool found = false;
+    for (const ArchitectureSpec& spec : configuration.architectures)
+      found = found || (spec.compute_capability == preset.traits.compute_capability &&
+                        spec.shared_memory_per_block == preset.traits.shared_memory_per_block);
+    CHECK(found);
+  }
+}
+
+}  // namespace flashdma_bwd::generator::test

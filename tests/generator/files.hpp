@@ -1,0 +1,37 @@
+// Files of the tests: where the sources are, temporary folders, texts.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace flashdma_bwd::generator::test {
+
+std::filesystem::path source_dir();
+std::filesystem::path cases_dir();
+
+/// Fails the test if the file cannot be read.
+std::string read(const std::filesystem::path& path);
+void write(const std::filesystem::path& path, const std::string& text);
+
+/// All files below a folder: relative path to text.
+std::map<std::string, std::string> read_tree(const std::filesystem::path& root);
+
+/// A new folder, removed with all it holds at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Compares a text with a file of expected text. With FLASHDMA_BWD_UPDATE_EXPECTED=1 in the environment the file is
+/// rewritten instead, for a person to review.
+void check_expected(const std::string& actual, const std::filesystem::path& expected);
+
+}  // namespace flashdma_bwd::generator::test

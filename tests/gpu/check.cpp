@@ -1,0 +1,72 @@
+// Runs kernels and records what they gave.
+#include "gpu/check.hpp"
+
+#include "gpu/device_problem.hpp"
+#include "gpu/kernels_under_test.hpp"
+#include "gpu/results.hpp"
+#include "support/catch.hpp"
+#include "support/compare.hpp"
+
+namespace flashdma_bwd::testing {
+namespace {
+
+/// Runs the arguments as they are. `kernel` names what runs; `own` says that it is of the architecture that this GPU
+/// selects.
+void check_run(Problem& problem, DeviceProblem& device, const Gradients& expected, const KernelName& kernel, bool own,
+               const std::string& problem_text) {
+  INFO(kernel.text);
+  INFO(problem_text);
+  std::string defect;
+  const Status status = device.run(defect);
+  if (!status && !own && not_runnable_here(status)) {
+    results().add_not_runnable(kernel.text, status.message());
+    return;
+  }
+  INFO(status.message());
+  REQUIRE(status.code() == FLASHDMA_BWD_OK);
+  const GradientErrors errors = gradient_errors(problem, read_gradients(problem), expected);
+  const double bar = error_bar(problem.spec().data_type);
+  const bool pass = errors.largest() <= bar && defect.empty();
+  results().add({kernel.text, problem_text, errors, bar, pass});
+  INFO(errors.text());
+  CHECK(defect == "");
+  CHECK(errors.largest() <= bar);
+}
+
+}  // namespace
+
+std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels) {
+  Problem problem(spec);
+  const std::string text = problem.spec().text();
+  INFO(text);
+  const Gradients expected = reference_gradients(problem);
+  DeviceProblem device(problem);
+  Arguments& arguments = device.arguments();
+  const std::vector<KernelName> names = kernels_for(arguments);
+  const std::size_t count = kernels == Kernels::every ? names.size() : 1;
+  std::vector<std::string> asked_for;
+  const bool masked = arguments.mask.data != nullptr;
+  for (std::size_t i = 0; i < count; ++i) {
+    asked_for.push_back(names[i].text);
+    const bool own = names[i].architecture == names.front().architecture;
+    // The table's choice is run without naming it, as users do.
+    arguments.kernel = i == 0 ? nullptr : names[i].text.c_str();
+    check_run(problem, device, expected, names[i], own, text);
+    if (!masked) continue;
+    const Status plan = device.use_prebuilt_plan();
+    INFO(plan.message());
+    REQUIRE(plan.code() == FLASHDMA_BWD_OK);
+    check_run(problem, device, expected, names[i], own, text + " prebuilt_plan");
+    device.use_mask();
+  }
+  return asked_for;
+}
+
+void check_both_types(ProblemSpec spec, Kernels kernels) {
+  for (flashdma_bwd_data_type type : {FLASHDMA_BWD_FP16, FLASHDMA_BWD_BF16}) {
+    spec.data_type = type;
+    check_problem(spec, kernels);
+  }
+}
+
+}  // namespace flashdma_bwd::testing

@@ -1,0 +1,24 @@
+// The one comparison that the GPU tests make: kernels against the CPU backend.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/problem.hpp"
+
+namespace flashdma_bwd::testing {
+
+enum class Kernels {
+  every,      ///< the table's choice and each other compiled kernel that serves the problem
+  the_table,  ///< the table's choice
+};
+
+/// Computes the problem with the CPU backend once and with kernels, each with a plan that the call builds and, where
+/// there is a mask, with a prebuilt one. Checks that every element is written and nothing else is, and that the errors
+/// stay below the bar.
+std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every);
+
+/// The same for fp16 and bf16.
+void check_both_types(ProblemSpec spec, Kernels kernels = Kernels::every);
+
+}  // namespace flashdma_bwd::testing

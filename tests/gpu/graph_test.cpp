@@ -1,0 +1,115 @@
+// The backward in a CUDA graph.
+#include "gpu/device_problem.hpp"
+#include "gpu/kernels_under_test.hpp"
+#include "support/catch.hpp"
+#include "support/compare.hpp"
+
+using namespace flashdma_bwd;
+using namespace flashdma_bwd::testing;
+
+namespace {
+
+class Graph {
+ public:
+  /// Captures what enqueue() puts on the stream, in the mode in which every call that synchronises or allocates is an
+  /// error.
+  template <class Enqueue>
+  Graph(cudaStream_t stream, const Enqueue& enqueue) {
+    require_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    const Status status = enqueue();
+    const cudaError_t error = cudaStreamEndCapture(stream, &graph_);
+    if (!status) throw std::runtime_error("the call failed in capture: " + status.message());
+    require_cuda(error, "cudaStreamEndCapture");
+    require_cuda(cudaGraphInstantiate(&executable_, graph_, 0), "cudaGraphInstantiate");
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+  }
+  void launch(cudaStream_t stream) { require_cuda(cudaGraphLaunch(executable_, stream), "cudaGraphLaunch"); }
+
+ private:
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+std::vector<ProblemSpec> problems() {
+  ProblemSpec spec;
+  spec.heads = 4;
+  spec.heads_kv = 2;
+  spec.seqlen_q = 200;
+  spec.seqlen_k = 333;
+  std::vector<ProblemSpec> all(5, spec);
+  all[1].mask = {.structure = MaskStructure::alternating_tiles};
+  all[1].bias = {.present = true, .shape = {.heads = PairHeads::one}};
+  all[2].mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}};
+  all[2].bias = {.present = true, .shape = {.rows = false}};
+  all[3].mask = {.structure = MaskStructure::causal_top_w};
+  all[3].deterministic = true;
+  all[3].causal = true;
+  all[4].lengths_q = {100, 0, 64};
+  all[4].lengths_k = {64, 10, 200};
+  all[4].head_dim = 128;
+  all[4].data_type = FLASHDMA_BWD_FP16;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a captured backward replays", "[graph]") {
+  for (const ProblemSpec& spec : problems()) {
+    Problem host(spec);
+    INFO(host.spec().text());
+    const Gradients expected = reference_gradients(host);
+    DeviceProblem device(host);
+    Status status = prepare(device.arguments());
+    INFO(status.message());
+    REQUIRE(status.code() == FLASHDMA_BWD_OK);
+    REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
+    Graph graph(device.stream(), [&] { return device.enqueue(); });
+    for (int replay = 0; replay < 3; ++replay) {
+      REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);  // poisons the same memory again
+      graph.launch(device.stream());
+      CHECK(device.finish() == "");
+      const GradientErrors errors = gradient_errors(host, read_gradients(host), expected);
+      INFO(errors.text());
+      CHECK(errors.largest() <= error_bar(spec.data_type));
+    }
+  }
+}
+
+TEST_CASE("a plan is built in the graph that uses it", "[graph]") {
+  for (bool rows : {false, true}) {
+    ProblemSpec spec = problems()[1];
+    spec.mask.shape.rows = rows;
+    Problem host(spec);
+    INFO(host.spec().text());
+    const Gradients expected = reference_gradients(host);
+    DeviceProblem device(host);
+    REQUIRE(prepare(device.arguments()).code() == FLASHDMA_BWD_OK);
+    Arguments arguments = device.arguments();
+    std::size_t plan_bytes = 0;
+    REQUIRE(plan_size(arguments, plan_bytes).code() == FLASHDMA_BWD_OK);
+    DeviceMemory plan_memory(plan_bytes);
+    MaskPlan plan{};
+    REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
+    Graph graph(device.stream(), [&] {
+      if (Status status = plan_build(arguments, plan_memory.data(), plan_bytes, device.stream(), plan); !status)
+        return status;
+      device.arguments().plan = &plan;
+      device.arguments().mask = {};
+      return device.enqueue();
+    });
+    for (int replay = 0; replay < 2; ++replay) {
+      require_cuda(cudaMemset(plan_memory.data(), 0xff, plan_bytes), "poisoning of the plan");
+      REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
+      graph.launch(device.stream());
+      CHECK(device.finish() == "");
+      const GradientErrors errors = gradient_errors(host, read_gradients(host), expected);
+      INFO(errors.text());
+      CHECK(errors.largest() <= error_bar(spec.data_type));
+    }
+  }
+}

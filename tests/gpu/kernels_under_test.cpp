@@ -1,0 +1,46 @@
+// Names are taken apart here by their documented form, not by the library's own parser.
+#include "gpu/kernels_under_test.hpp"
+
+#include <stdexcept>
+
+namespace flashdma_bwd::testing {
+
+KernelName::KernelName(std::string_view name) : text(name) {
+  std::vector<std::string> parts(1);
+  for (char c : name) {
+    if (c == '_')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  softcap = parts.back() == "softcap";
+  if (softcap) parts.pop_back();
+  if (parts.size() < 6 || parts[0] != "bwd") throw std::runtime_error("not a canonical kernel name: " + text);
+  architecture = parts[1];
+  head_dim = parts[2];
+  data_type = parts[3];
+  bias = parts.back();
+}
+
+bool KernelName::serves_what(const KernelName& other) const {
+  return head_dim == other.head_dim && data_type == other.data_type && bias == other.bias && softcap == other.softcap;
+}
+
+std::vector<KernelName> kernels_for(const Arguments& arguments) {
+  Selection selection{};
+  if (Status status = select(arguments, selection); !status) throw std::runtime_error("select: " + status.message());
+  std::vector<KernelName> names{KernelName(selection.kernel)};
+  for (std::string_view name : kernels()) {
+    KernelName kernel(name);
+    if (kernel.text != names.front().text && kernel.serves_what(names.front())) names.push_back(std::move(kernel));
+  }
+  return names;
+}
+
+bool not_runnable_here(const Status& status) {
+  // Any other reason, such as that it does not serve the problem, is a failure of the test.
+  const auto says = [&](const char* text) { return status.message().find(text) != std::string::npos; };
+  return status.code() == FLASHDMA_BWD_OVERRIDE_ERROR && (says("machine code") || says("bytes of shared memory"));
+}
+
+}  // namespace flashdma_bwd::testing

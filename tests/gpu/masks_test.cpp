@@ -1,0 +1,143 @@
+// Every mask structure, in the natural layout and, with the same mask for all queries, compacted; built by the call and
+// prebuilt.
+#include "gpu/check.hpp"
+#include "support/catch.hpp"
+
+using namespace flashdma_bwd;
+using namespace flashdma_bwd::testing;
+
+namespace {
+
+ProblemSpec masked(const MaskSpec& mask, int head_dim = 64) {
+  ProblemSpec spec;
+  spec.head_dim = head_dim;
+  spec.heads = 4;
+  spec.heads_kv = 2;
+  spec.seqlen_q = 300;
+  spec.seqlen_k = 450;
+  spec.mask = mask;
+  return spec;
+}
+
+const MaskSpec kMasks[] = {
+    {.structure = MaskStructure::keep_all},
+    {.structure = MaskStructure::keep_nothing},
+    {.structure = MaskStructure::single_pair},
+    {.structure = MaskStructure::alternating_tiles, .width = 32},
+    {.structure = MaskStructure::alternating_tiles, .width = 64},
+    {.structure = MaskStructure::alternating_tiles, .width = 128},
+    {.structure = MaskStructure::empty_rows, .probability = 0.5},
+    {.structure = MaskStructure::empty_columns, .probability = 0.5},
+    {.structure = MaskStructure::one_key_per_row},
+    {.structure = MaskStructure::one_tile, .probability = 0.5},
+    {.structure = MaskStructure::bernoulli, .probability = 0.5},
+    {.structure = MaskStructure::bernoulli, .probability = 0.01},
+    {.structure = MaskStructure::bernoulli, .probability = 0.0001},
+    {.structure = MaskStructure::causal_top_w, .width = 16},
+    {.structure = MaskStructure::causal_top_w, .width = 100},
+    {.structure = MaskStructure::window_with_sinks, .width = 50},
+    {.structure = MaskStructure::documents, .width = 60},
+    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 64},
+    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 128},
+};
+
+}  // namespace
+
+TEST_CASE("every mask structure", "[masks]") {
+  for (const MaskSpec& structure : kMasks) {
+    for (PairHeads heads : {PairHeads::one, PairHeads::kv, PairHeads::query}) {
+      ProblemSpec spec = masked(structure, heads == PairHeads::kv ? 128 : 64);
+      spec.mask.shape.heads = heads;
+      check_both_types(spec);
+      if (structure.structure == MaskStructure::one_key_per_row || structure.structure == MaskStructure::single_pair) {
+        spec.random_out = true;  // whose dS does not cancel
+        check_both_types(spec);
+      }
+    }
+  }
+}
+
+TEST_CASE("every mask structure under causality, deterministic", "[masks]") {
+  for (const MaskSpec& structure : kMasks) {
+    ProblemSpec spec = masked(structure, 96);
+    spec.causal = true;
+    spec.deterministic = true;
+    check_problem(spec);
+    spec.seqlen_q = 450;
+    spec.seqlen_k = 300;
+    spec.data_type = FLASHDMA_BWD_FP16;
+    check_problem(spec);
+  }
+}
+
+TEST_CASE("every mask structure for all queries alike", "[masks]") {
+  for (const MaskSpec& structure : kMasks) {
+    for (bool causal : {false, true}) {
+      ProblemSpec spec = masked(structure, causal ? 128 : 64);
+      spec.batch = 2;
+      spec.causal = causal;
+      spec.mask.shape = {.heads = causal ? PairHeads::kv : PairHeads::query, .rows = false};
+      spec.random_out =
+          structure.structure == MaskStructure::one_key_per_row || structure.structure == MaskStructure::single_pair;
+      check_both_types(spec);
+    }
+  }
+}
+
+TEST_CASE("numbers of active keys around the tiles", "[masks]") {
+  for (std::int64_t active : {1, 31, 32, 33, 63, 64, 65, 127, 128, 129}) {
+    ProblemSpec spec = masked(
+        {.structure = MaskStructure::causal_top_w, .shape = {.heads = PairHeads::kv, .rows = false}, .width = active});
+    spec.causal = active % 2 == 0;
+    spec.random_out = active == 1;
+    check_both_types(spec);
+  }
+}
+
+TEST_CASE("every broadcast of a mask", "[masks]") {
+  for (bool batch : {false, true})
+    for (PairHeads heads : {PairHeads::one, PairHeads::kv, PairHeads::query})
+      for (bool rows : {false, true})
+        for (bool columns : {false, true}) {
+          ProblemSpec spec = masked({.structure = MaskStructure::bernoulli, .shape = {batch, heads, rows, columns}});
+          spec.batch = 3;
+          spec.seqlen_q = 150;
+          spec.mask.row_padding = 5;
+          check_both_types(spec);
+          spec.bias = {.present = true, .shape = {.heads = PairHeads::kv}};
+          check_problem(spec);
+        }
+}
+
+TEST_CASE("masked keys hold values near the largest finite ones", "[masks]") {
+  for (bool rows : {false, true}) {
+    ProblemSpec spec =
+        masked({.structure = MaskStructure::empty_columns, .shape = {.heads = PairHeads::kv, .rows = rows}});
+    spec.mask.huge_masked_keys = true;
+    check_both_types(spec);
+    spec.softcap = 2.0f;
+    check_both_types(spec);
+  }
+}
+
+TEST_CASE("sparse masks of long sequences", "[masks]") {
+  for (const MaskSpec& structure : {MaskSpec{.structure = MaskStructure::causal_top_w, .width = 16},
+                                    MaskSpec{.structure = MaskStructure::causal_top_w, .width = 256},
+                                    MaskSpec{.structure = MaskStructure::alternating_tiles, .width = 64}}) {
+    ProblemSpec spec = masked(structure, 128);
+    spec.heads = 2;
+    spec.heads_kv = 1;
+    spec.seqlen_q = spec.seqlen_k = 2048;
+    spec.mask.shape.heads = PairHeads::kv;
+    spec.causal = structure.structure == MaskStructure::causal_top_w;
+    check_problem(spec);
+  }
+}
+
+TEST_CASE("a mask, a bias and softcap at head dim 256", "[masks]") {
+  ProblemSpec spec = masked({.structure = MaskStructure::alternating_tiles, .width = 64}, 256);
+  spec.bias = {.present = true};
+  check_both_types(spec);
+  spec.softcap = 5.0f;
+  check_both_types(spec);
+}

@@ -1,0 +1,63 @@
+// Every compiled kernel, over a few problems of its own head dim, type, bias and softcap.
+#include <set>
+
+#include "gpu/check.hpp"
+#include "gpu/kernels_under_test.hpp"
+#include "support/catch.hpp"
+
+using namespace flashdma_bwd;
+using namespace flashdma_bwd::testing;
+
+namespace {
+
+/// The base problem that a kernel's name asks for, of its whole bucket.
+ProblemSpec base_problem(const KernelName& kernel) {
+  ProblemSpec spec;
+  spec.name = "base";
+  spec.data_type = kernel.data_type == "fp16" ? FLASHDMA_BWD_FP16 : FLASHDMA_BWD_BF16;
+  spec.head_dim = std::stoi(kernel.head_dim.substr(1));
+  spec.heads = 4;
+  spec.heads_kv = 2;
+  spec.seqlen_q = 256;
+  spec.seqlen_k = 384;
+  spec.softcap = kernel.softcap ? 3.0f : 0.0f;
+  spec.bias.present = kernel.bias != "nobias";
+  spec.bias.shape = {.heads = PairHeads::kv, .rows = kernel.bias == "tilebias"};
+  return spec;
+}
+
+std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
+  std::vector<ProblemSpec> problems(4, base_problem(kernel));
+  problems[1].name = "causal top-w";
+  problems[1].causal = true;
+  problems[1].seqlen_q = 333;
+  problems[1].seqlen_k = 390;
+  problems[1].mask = {.structure = MaskStructure::causal_top_w, .shape = {.heads = PairHeads::kv}, .width = 40};
+  problems[2].name = "deterministic tails";
+  problems[2].deterministic = true;
+  problems[2].causal = true;
+  problems[2].seqlen_q = 191;
+  problems[2].seqlen_k = 130;
+  problems[2].head_dim -= 8;
+  problems[2].bias.shape.heads = PairHeads::query;
+  problems[3].name = "active keys";
+  problems[3].mask = {
+      .structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}, .probability = 0.4};
+  return problems;
+}
+
+}  // namespace
+
+TEST_CASE("every compiled kernel", "[rows]") {
+  std::set<std::string> asked_for;
+  for (std::string_view name : kernels()) {
+    if (asked_for.count(std::string(name)) != 0) continue;  // with the first of its kind
+    for (const ProblemSpec& spec : problems_of(KernelName(name)))
+      for (const std::string& kernel : check_problem(spec)) asked_for.insert(kernel);
+  }
+  for (std::string_view name : kernels()) {
+    INFO(name);
+    CHECK(asked_for.count(std::string(name)) == 1);
+  }
+  CHECK(!asked_for.empty());
+}

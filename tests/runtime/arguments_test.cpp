@@ -1,0 +1,456 @@
+// The rules of flashdma_bwd_arguments through the C ABI: what is refused, with which code, and that the message names
+// the argument. The CPU backend carries out what is not refused.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <flashdma_bwd/flashdma_bwd.hpp>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace flashdma_bwd::testing {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kQueries = 5, kKeys = 7, kHeadDim = 8;
+
+/// Zeroed memory for a small problem with mask, bias and dBias, in which every pointer and stride is good.
+class SmallProblem {
+ public:
+  SmallProblem() {
+    Arguments& a = arguments;
+    a.data_type = FLASHDMA_BWD_BF16;
+    a.batch = kBatch;
+    a.heads = kHeads;
+    a.heads_kv = kHeadsKv;
+    a.head_dim = kHeadDim;
+    a.seqlen_q = kQueries;
+    a.seqlen_k = kKeys;
+    for (Tensor* t : {&a.q, &a.out, &a.d_out, &a.d_q}) *t = rows(kQueries, kHeads);
+    for (Tensor* t : {&a.k, &a.v, &a.d_k, &a.d_v}) *t = rows(kKeys, kHeadsKv);
+    a.lse = static_cast<const float*>(take());
+    a.lse_stride_batch = kHeads * kQueries;
+    a.lse_stride_head = kQueries;
+    a.lse_stride_row = 1;
+    a.mask = pairs(0, kBatch, kHeads, kQueries, kKeys);
+    a.bias = pairs(FLASHDMA_BWD_BF16, kBatch, kHeads, kQueries, kKeys);
+    a.d_bias = pairs(FLASHDMA_BWD_BF16, kBatch, kHeads, kQueries, kKeys);
+  }
+  ~SmallProblem() {
+    for (void* block : blocks_) std::free(block);
+  }
+  SmallProblem(const SmallProblem&) = delete;
+  SmallProblem& operator=(const SmallProblem&) = delete;
+
+  PairTensor pairs(std::int32_t type, std::int64_t batch, std::int64_t heads, std::int64_t row_count,
+                   std::int64_t columns) {
+    return {take(),  type, 0, batch, heads, row_count, columns, heads * row_count * columns, row_count * columns,
+            columns, 1};
+  }
+  const std::int32_t* offsets(std::initializer_list<std::int32_t> values) {
+    auto* memory = static_cast<std::int32_t*>(take());
+    std::copy(values.begin(), values.end(), memory);
+    return memory;
+  }
+  /// Packed sequences of 3 and 2 queries, 7 and 0 keys.
+  void make_packed() {
+    arguments.cu_seqlens_q = offsets({0, 3, 5});
+    arguments.cu_seqlens_k = offsets({0, 7, 7});
+    arguments.total_q = 5;
+    arguments.total_k = 7;
+  }
+
+  Arguments arguments;
+
+ private:
+  void* take() {
+    constexpr std::size_t kBytes = 16384;
+    blocks_.push_back(std::aligned_alloc(256, kBytes));
+    std::fill_n(static_cast<char*>(blocks_.back()), kBytes, '\0');
+    return blocks_.back();
+  }
+  Tensor rows(std::int64_t count, std::int64_t heads) {
+    return {take(), count * heads * kHeadDim, heads * kHeadDim, kHeadDim};
+  }
+  std::vector<void*> blocks_;
+};
+
+constexpr Device kH100{90, 132, 232448};
+
+/// `change` makes the CPU backend refuse the small problem with `code` and a message that has all of `parts`.
+void check_refused(const std::function<void(SmallProblem&)>& change, Code code, const std::vector<std::string>& parts) {
+  SmallProblem problem;
+  change(problem);
+  const Status status = backward_reference(problem.arguments, 1);
+  INFO(parts.front() << ": " << status.message());
+  CHECK(status.code() == code);
+  for (const std::string& part : parts) CHECK(status.message().find(part) != std::string::npos);
+}
+void check_accepted(const std::function<void(SmallProblem&)>& change) {
+  SmallProblem problem;
+  change(problem);
+  const Status status = backward_reference(problem.arguments, 1);
+  INFO(status.message());
+  CHECK(status.ok());
+}
+
+constexpr Code kInvalid = FLASHDMA_BWD_INVALID_ARGUMENT;
+constexpr Code kUnsupported = FLASHDMA_BWD_UNSUPPORTED;
+
+}  // namespace
+
+TEST_CASE("the small problem is accepted as it is") {
+  check_accepted([](SmallProblem&) {});
+  check_accepted([](SmallProblem& p) { p.make_packed(); });
+}
+
+TEST_CASE("every pointer that receives or gives something must be there") {
+  const auto message_of = [](Code code) {
+    CHECK(code == kInvalid);
+    return std::string(flashdma_bwd_last_message());
+  };
+  Arguments arguments;
+  std::size_t bytes = 0;
+  MaskPlan plan{};
+  CHECK(message_of(flashdma_bwd_backward_reference(nullptr, 1)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_workspace_size(nullptr, &bytes)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_workspace_size(&arguments, nullptr)).find("bytes is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_backward(nullptr, nullptr, 0, nullptr)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_prepare(nullptr)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_size(nullptr, &bytes)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_size(&arguments, nullptr)).find("bytes is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_build(&arguments, nullptr, 0, nullptr, nullptr)).find("plan is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_build(nullptr, nullptr, 0, nullptr, &plan)).find("arguments is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_select(&arguments, nullptr, nullptr)).find("selection is NULL") == 0);
+  flashdma_bwd_arguments_init(nullptr);  // does nothing
+}
+
+TEST_CASE("sizes, types and numbers") {
+  const auto refused = [](auto member, auto value, Code code, const std::vector<std::string>& parts) {
+    check_refused([&](SmallProblem& p) { p.arguments.*member = value; }, code, parts);
+  };
+  using A = flashdma_bwd_arguments;
+  refused(&A::struct_size, 8u, kInvalid, {"struct_size is 8", "flashdma_bwd_arguments_init"});
+  refused(&A::flags, 4u, kUnsupported, {"flags has unknown bits, 4"});
+  refused(&A::data_type, FLASHDMA_BWD_FP32, kInvalid, {"data_type is 2"});
+  refused(&A::data_type, -1, kInvalid, {"data_type is -1"});
+  for (const int head_dim : {0, -8, 4, 12, 100})
+    refused(&A::head_dim, head_dim, kInvalid, {"head_dim is " + std::to_string(head_dim), "multiple of 8"});
+  refused(&A::head_dim, 264, kUnsupported, {"head_dim is 264", "256"});
+  for (const auto& [member, name] : {std::pair{&A::batch, "batch"},
+                                     {&A::heads, "heads"},
+                                     {&A::heads_kv, "heads_kv"},
+                                     {&A::seqlen_q, "seqlen_q"},
+                                     {&A::seqlen_k, "seqlen_k"}}) {
+    refused(member, -1, kInvalid, {std::string(name) + " is -1", "at least 0"});
+    refused(member, std::int64_t{1} << 40, kUnsupported, {std::string(name) + " is 1099511627776"});
+  }
+  refused(&A::heads, 3, kInvalid, {"heads is 3", "multiple of heads_kv, 2"});
+  refused(&A::heads_kv, 0, kInvalid, {"heads is 4", "multiple of heads_kv, 0"});
+  refused(&A::heads, 0, kInvalid, {"heads is 0 and heads_kv is 2"});
+  for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    refused(&A::scale, value, kInvalid, {"scale is not finite"});
+    refused(&A::softcap, value, kInvalid, {"softcap is "});
+  }
+  refused(&A::softcap, -1.0f, kInvalid, {"softcap is -1", "at least 0"});
+  refused(&A::causal, 2, kInvalid, {"causal is 2", "0 or 1"});
+  refused(&A::lse_base_two, -1, kInvalid, {"lse_base_two is -1"});
+  refused(&A::mask_density, 1001, kInvalid, {"mask_density is 1001"});
+  refused(&A::mask_density, -1, kInvalid, {"mask_density is -1"});
+  refused(&A::window_left, -2, kInvalid, {"window_left is -2", "-1 for no limit"});
+  refused(&A::window_right, -2, kInvalid, {"window_right is -2"});
+  for (const auto& [member, name] : {std::pair{&A::query_offset, "query_offset"},
+                                     {&A::key_offset, "key_offset"},
+                                     {&A::global_seqlen_q, "global_seqlen_q"},
+                                     {&A::global_seqlen_k, "global_seqlen_k"}}) {
+    refused(member, -1, kInvalid, {std::string(name) + " is -1"});
+    refused(member, std::numeric_limits<std::int64_t>::max(), kInvalid,
+            {std::string(name) + " is 9223372036854775807"});
+  }
+  check_accepted([](SmallProblem& p) { p.arguments.scale = -1.0f; });
+  check_accepted([](SmallProblem& p) { p.arguments.window_left = p.arguments.window_right = 0; });
+}
+
+TEST_CASE("fields of later versions are unsupported by name") {
+  const auto refused = [](auto change, const char* name) {
+    check_refused(change, kUnsupported, {std::string(name) + " is not 0"});
+  };
+  static float number = 0;
+  refused([](SmallProblem& p) { p.arguments.d_lse = &number; }, "d_lse");
+  refused([](SmallProblem& p) { p.arguments.row_dot = &number; }, "row_dot");
+  refused([](SmallProblem& p) { p.arguments.beta_q = 1; }, "beta_q");
+  refused([](SmallProblem& p) { p.arguments.beta_k = 1; }, "beta_k");
+  refused([](SmallProblem& p) { p.arguments.beta_v = std::numeric_limits<float>::quiet_NaN(); }, "beta_v");
+  refused([](SmallProblem& p) { p.arguments.beta_bias = 1; }, "beta_bias");
+  refused([](SmallProblem& p) { p.arguments.d_q_accumulator = &number; }, "d_q_accumulator");
+  refused([](SmallProblem& p) { p.arguments.d_k_accumulator = &number; }, "d_k_accumulator");
+  refused([](SmallProblem& p) { p.arguments.d_v_accumulator = &number; }, "d_v_accumulator");
+  refused([](SmallProblem& p) { p.arguments.sm_limit = 1; }, "sm_limit");
+  refused([](SmallProblem& p) { p.arguments.reserved0 = 1; }, "reserved0");
+  refused([](SmallProblem& p) { p.arguments.reserved1 = 1; }, "reserved1");
+  refused([](SmallProblem& p) { p.arguments.mask.reserved = 1; }, "mask.reserved");
+  refused([](SmallProblem& p) { p.arguments.bias.reserved = 1; }, "bias.reserved");
+  refused([](SmallProblem& p) { p.arguments.d_bias.reserved = 1; }, "d_bias.reserved");
+  check_accepted([](SmallProblem& p) { p.arguments.tag = 1; });
+}
+
+TEST_CASE("variable length") {
+  const auto refused = [](auto change, Code code, const std::vector<std::string>& parts) {
+    check_refused(
+        [&](SmallProblem& p) {
+          p.make_packed();
+          change(p);
+        },
+        code, parts);
+  };
+  refused([](SmallProblem& p) { p.arguments.cu_seqlens_q = nullptr; }, kInvalid, {"cu_seqlens_q is NULL", "both"});
+  refused([](SmallProblem& p) { p.arguments.cu_seqlens_k = nullptr; }, kInvalid, {"cu_seqlens_k is NULL"});
+  refused([](SmallProblem& p) { p.arguments.total_q = 0; }, kInvalid, {"total_q is 0", "seqlen_q"});
+  refused([](SmallProblem& p) { p.arguments.total_k = -1; }, kInvalid, {"total_k is -1"});
+  refused([](SmallProblem& p) { p.arguments.total_k = std::int64_t{1} << 31; }, kUnsupported,
+          {"total_k is 2147483648"});
+  refused([](SmallProblem& p) { p.arguments.global_seqlen_q = 100; }, kInvalid, {"global_seqlen_k is 0"});
+  refused([](SmallProblem& p) { p.arguments.cu_seqlens_q = p.offsets({1, 3, 5}); }, kInvalid, {"cu_seqlens_q[0] is 1"});
+  refused(
+      [](SmallProblem& p) {
+        p.arguments.cu_seqlens_q = p.offsets({0, 3, 2});
+      },
+      kInvalid, {"cu_seqlens_q[2] is 2", "descend"});
+  refused(
+      [](SmallProblem& p) {
+        p.arguments.cu_seqlens_k = p.offsets({0, 7, 8});
+      },
+      kInvalid, {"cu_seqlens_k[2] is 8", "total_k, 7"});
+  refused(
+      [](SmallProblem& p) {
+        p.arguments.seqlen_q = 2;
+        p.arguments.mask = {};
+        p.arguments.bias = p.arguments.d_bias = {};
+      },
+      kInvalid, {"cu_seqlens_q[1] is 3", "more than seqlen_q, 2"});
+}
+
+TEST_CASE("shapes and types of mask, bias and dBias") {
+  using P = PairTensor;
+  const auto refused = [](PairTensor Arguments::*tensor, std::int64_t P::*member,
+                          const std::vector<std::string>& parts) {
+    check_refused([&](SmallProblem& p) { p.arguments.*tensor.*member = 3; }, kInvalid, parts);
+  };
+  using Field = PairTensor flashdma_bwd_arguments::*;
+  for (const auto& [tensor, name] :
+       {std::pair{Field{&Arguments::mask}, std::string("mask")}, {Field{&Arguments::bias}, std::string("bias")}}) {
+    const auto member = static_cast<PairTensor Arguments::*>(tensor);
+    refused(member, &P::batch, {name + ".batch is 3", "batch, 2"});
+    refused(member, &P::heads, {name + ".heads is 3", "heads_kv, 2", "heads, 4"});
+    refused(member, &P::rows, {name + ".rows is 3", "seqlen_q, 5"});
+    refused(member, &P::columns, {name + ".columns is 3", "seqlen_k, 7"});
+  }
+  const auto d_bias = static_cast<PairTensor Arguments::*>(Field{&Arguments::d_bias});
+  refused(d_bias, &P::batch, {"d_bias.batch is 3", "bias.batch, 2"});
+  refused(d_bias, &P::heads, {"d_bias.heads is 3", "bias.heads, 4"});
+  refused(d_bias, &P::rows, {"d_bias.rows is 3", "bias.rows, 5"});
+  refused(d_bias, &P::columns, {"d_bias.columns is 3", "bias.columns, 7"});
+  check_refused([](SmallProblem& p) { p.arguments.bias = {}; }, kInvalid, {"d_bias.data", "bias.data is NULL"});
+  check_refused([](SmallProblem& p) { p.arguments.bias.data_type = FLASHDMA_BWD_FP16; }, kInvalid,
+                {"bias.data_type is 0"});
+  check_refused([](SmallProblem& p) { p.arguments.bias.data_type = FLASHDMA_BWD_FP32; }, kInvalid,
+                {"bias.data_type is FLASHDMA_BWD_FP32", "rows 5"});
+  check_refused([](SmallProblem& p) { p.arguments.d_bias.data_type = FLASHDMA_BWD_FP16; }, kInvalid,
+                {"d_bias.data_type is 0"});
+  check_refused(
+      [](SmallProblem& p) {
+        p.arguments.bias = p.pairs(FLASHDMA_BWD_FP32, kBatch, 1, 1, kKeys);
+        p.arguments.d_bias = p.pairs(FLASHDMA_BWD_BF16, kBatch, 1, 1, kKeys);
+      },
+      kInvalid, {"d_bias.data_type is 1", "bias.data_type, 2"});
+  for (const std::int64_t heads : {std::int64_t{1}, kHeadsKv, kHeads})
+    check_accepted([&](SmallProblem& p) {
+      p.arguments.mask = p.pairs(0, 1, heads, 1, kKeys);
+      p.arguments.bias = p.pairs(FLASHDMA_BWD_FP32, kBatch, heads, 1, kKeys);
+      p.arguments.d_bias = p.pairs(FLASHDMA_BWD_FP32, kBatch, heads, 1, kKeys);
+    });
+  check_accepted(
+      [](SmallProblem& p) { p.arguments.d_bias = p.pairs(FLASHDMA_BWD_FP32, kBatch, kHeads, kQueries, kKeys); });
+  check_accepted([](SmallProblem& p) { p.arguments.d_bias = {}; });
+}
+
+TEST_CASE("addresses and strides of the tensors") {
+  struct Named {
+    const char* name;
+    Tensor flashdma_bwd_arguments::*tensor;
+    bool output;
+  };
+  using A = flashdma_bwd_arguments;
+  for (const Named& t : {Named{"q", &A::q, false},
+                         {"k", &A::k, false},
+                         {"v", &A::v, false},
+                         {"out", &A::out, false},
+                         {"d_out", &A::d_out, false},
+                         {"d_q", &A::d_q, true},
+                         {"d_k", &A::d_k, true},
+                         {"d_v", &A::d_v, true}}) {
+    const std::string name = t.name;
+    const auto refused = [&](auto change, Code code, const std::vector<std::string>& parts) {
+      check_refused([&](SmallProblem& p) { change(p.arguments.*t.tensor); }, code, parts);
+    };
+    refused([](Tensor& x) { x.data = nullptr; }, kInvalid, {name + ".data is NULL"});
+    refused([](Tensor& x) { x.data = static_cast<char*>(x.data) + 8; }, kInvalid,
+            {name + ".data must be 16-byte aligned", "8 bytes past"});
+    refused([](Tensor& x) { x.stride_row += 4; }, kInvalid, {name + ".stride_row is ", "multiple of 8"});
+    refused([](Tensor& x) { x.stride_head = 12; }, kInvalid, {name + ".stride_head is 12"});
+    refused([](Tensor& x) { x.stride_batch += 1; }, kInvalid, {name + ".stride_batch is "});
+    refused([](Tensor& x) { x.stride_row = -8; }, kInvalid, {name + ".stride_row is -8", "at least 0"});
+    refused([](Tensor& x) { x.stride_batch = std::int64_t{1} << 62; }, kInvalid,
+            {name + " cannot be addressed", name + ".stride_batch"});
+    if (t.output) {
+      refused([](Tensor& x) { x.stride_head = 0; }, kInvalid, {name + " overlaps itself", name + ".stride_head 0"});
+      refused([](Tensor& x) { x.stride_row = 8; }, kInvalid, {name + " overlaps itself"});
+      refused([](Tensor& x) { x.stride_batch = x.stride_row; }, kInvalid, {name + " overlaps itself"});
+    } else {
+      check_accepted([&](SmallProblem& p) { (p.arguments.*t.tensor).stride_row = 0; });
+      // The last row of a head at 2^31 - 1 elements less its own is the furthest; one stride more is too far.
+      refused([](Tensor& x) { x.stride_row = std::int64_t{1} << 30; }, kUnsupported,
+              {name + " is too long to address", name + ".stride_row 1073741824", "2147483647"});
+    }
+  }
+  // The stride of a dimension of size 1, and that of the batch with variable length, do not matter.
+  check_accepted([](SmallProblem& p) {
+    p.make_packed();
+    p.arguments.q.stride_batch = p.arguments.d_q.stride_batch = 3;
+  });
+}
+
+TEST_CASE("addresses and strides of the logsumexp") {
+  check_refused([](SmallProblem& p) { p.arguments.lse = nullptr; }, kInvalid, {"lse is NULL"});
+  check_refused(
+      [](SmallProblem& p) {
+        p.arguments.lse = reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(p.arguments.lse) + 2);
+      },
+      kInvalid, {"lse must be 4-byte aligned"});
+  check_refused([](SmallProblem& p) { p.arguments.lse_stride_row = -1; }, kInvalid, {"lse_stride_row is -1"});
+  check_refused([](SmallProblem& p) { p.arguments.lse_stride_head = std::int64_t{1} << 61; }, kInvalid,
+                {"lse cannot be addressed"});
+}
+
+TEST_CASE("addresses and strides of mask, bias and dBias") {
+  using A = flashdma_bwd_arguments;
+  for (const auto& [name, tensor] : {std::pair{std::string("mask"), &A::mask},
+                                     {std::string("bias"), &A::bias},
+                                     {std::string("d_bias"), &A::d_bias}}) {
+    const auto refused = [&, member = tensor](auto change, const std::vector<std::string>& parts) {
+      check_refused([&](SmallProblem& p) { change(p.arguments.*member); }, kInvalid, parts);
+    };
+    refused([](PairTensor& x) { x.stride_column = 2; }, {name + ".stride_column is 2", "must be 1"});
+    refused([](PairTensor& x) { x.stride_row = -1; }, {name + ".stride_row is -1"});
+    refused([](PairTensor& x) { x.stride_head = std::int64_t{1} << 62; }, {name + " cannot be addressed"});
+  }
+  check_refused([](SmallProblem& p) { p.arguments.bias.data = static_cast<char*>(p.arguments.bias.data) + 1; },
+                kInvalid, {"bias.data must be 2-byte aligned"});
+  check_refused([](SmallProblem& p) { p.arguments.d_bias.stride_row = 0; }, kInvalid,
+                {"d_bias overlaps itself", "d_bias.stride_row 0"});
+  check_accepted([](SmallProblem& p) { p.arguments.mask.stride_row = p.arguments.bias.stride_batch = 0; });
+  check_accepted([](SmallProblem& p) { p.arguments.mask.data = static_cast<char*>(p.arguments.mask.data) + 1; });
+}
+
+TEST_CASE("a plan must be of the call's mask") {
+  alignas(256) static char memory[256];
+  const auto with_plan = [](auto change, const std::vector<std::string>& parts) {
+    Arguments a;
+    a.data_type = FLASHDMA_BWD_BF16;
+    a.batch = kBatch;
+    a.heads = kHeads;
+    a.heads_kv = kHeadsKv;
+    a.head_dim = kHeadDim;
+    a.seqlen_q = kQueries;
+    a.seqlen_k = kKeys;
+    MaskPlan plan{sizeof(MaskPlan), FLASHDMA_BWD_LAYOUT_NATURAL, kBatch, kHeads, kQueries, kKeys,
+                  memory,           std::size_t{1} << 30};
+    change(a, plan);
+    a.plan = &plan;
+    Selection selection{};
+    const Status status = select(a, selection, &kH100);
+    INFO(parts.front() << ": " << status.message());
+    CHECK(status.code() == kInvalid);
+    for (const std::string& part : parts) CHECK(status.message().find(part) != std::string::npos);
+  };
+  with_plan([](Arguments&, MaskPlan& plan) { plan.struct_size = 0; }, {"plan.struct_size is 0"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = 2; }, {"plan.layout is 2"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.batch = 3; }, {"plan.batch is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.heads = 3; }, {"plan.heads is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.seqlen_q = 6; }, {"plan.seqlen_q is 6", "the call's is 5"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.seqlen_k = 6; }, {"plan.seqlen_k is 6", "the call's is 7"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.memory = nullptr; }, {"plan.memory"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.memory = memory + 16; }, {"plan.memory", "256-byte aligned"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.bytes = 1; }, {"plan.bytes is 1"});
+  with_plan([](Arguments& a,
+               MaskPlan&) { a.mask = {memory, 0, 0, kBatch, kHeads, 1, kKeys, kHeads * kKeys, kKeys, kKeys, 1}; },
+            {"plan is of another mask", "rows 1"});
+}
+
+TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = 1 << 20;
+  a.heads = a.heads_kv = 1 << 10;
+  a.head_dim = 64;
+  a.seqlen_q = a.seqlen_k = 1 << 10;
+  Selection selection{};
+  const Status status = select(a, selection, &kH100);
+  INFO(status.message());
+  CHECK(status.code() == kUnsupported);
+  CHECK(status.message().find("batch 1048576 x heads 1024") == 0);
+}
+
+TEST_CASE("problems beyond 2^31 pairs are accepted") {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = 8;
+  a.heads = a.heads_kv = 64;
+  a.head_dim = 128;
+  a.seqlen_q = a.seqlen_k = 131072;
+  Selection selection{};
+  const Status status = select(a, selection, &kH100);
+  INFO(status.message());
+  CHECK((status.ok() || status.code() == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE ||
+         status.code() == FLASHDMA_BWD_NOT_COMPILED));
+}
+
+TEST_CASE("problems without outputs succeed at once, with NULL everywhere") {
+  using A = flashdma_bwd_arguments;
+  Arguments ordinary;
+  ordinary.head_dim = 64;
+  ordinary.batch = ordinary.heads = ordinary.heads_kv = ordinary.seqlen_q = ordinary.seqlen_k = 4;
+  for (const auto& zeros : {std::vector{&A::batch}, {&A::heads, &A::heads_kv}, {&A::seqlen_q, &A::seqlen_k}}) {
+    Arguments a = ordinary;
+    for (const auto member : zeros) a.*member = 0;
+    std::size_t bytes = 1;
+    CHECK(workspace_size(a, bytes).ok());
+    CHECK(bytes == 0);
+    CHECK(backward(a, nullptr, 0, nullptr).ok());
+    CHECK(backward_reference(a).ok());
+    CHECK(prepare(a).ok());
+    CHECK(explain(a).find("no output has an element") == 0);
+  }
+}
+
+TEST_CASE("where one side has no rows, the other side's gradients are zero") {
+  for (const bool no_queries : {false, true}) {
+    SmallProblem problem;
+    Arguments& a = problem.arguments;
+    (no_queries ? a.seqlen_q : a.seqlen_k) = 0;
+    a.mask = {};
+    a.bias = a.d_bias = {};
+    auto* gradient = static_cast<std::uint16_t*>(no_queries ? a.d_k.data : a.d_q.data);
+    const std::int64_t size = no_queries ? kBatch * kHeadsKv * kKeys * kHeadDim : kBatch * kHeads * kQueries * kHeadDim;
+    std::fill_n(gradient, size, std::uint16_t{0xffff});
+    const Status status = backward_reference(a, 1);
+    INFO(status.message());
+    REQUIRE(status.ok());
+    CHECK(std::all_of(gradient, gradient + size, [](std::uint16_t value) { return (value & 0x7fff) == 0; }));
+  }
+}
+
+}  // namespace flashdma_bwd::testing

@@ -1,0 +1,89 @@
+// What the library says on stderr, and how often.
+#include "log.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "support/catch.hpp"
+#include "tables.hpp"
+
+namespace flashdma_bwd::testing {
+namespace {
+
+/// What `body` writes to stderr.
+std::string captured(const std::function<void()>& body) {
+  std::FILE* file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  std::fflush(stderr);
+  const int saved = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  body();
+  std::fflush(stderr);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  std::string text;
+  std::rewind(file);
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// What a launch of the ordinary problem says at a level.
+std::string said(LogLevel level, const DispatchTable& table, const DeviceTraits& device, std::int64_t batch = 2) {
+  Environment environment;
+  environment.log = level;
+  Request request{ordinary_problem(), device, {}, false};
+  request.problem.batch = batch;
+  Resolution resolution;
+  REQUIRE_FALSE(resolve(table, environment, request, resolution));
+  return captured([&] { log_resolution(environment, request, resolution); });
+}
+
+}  // namespace
+
+TEST_CASE("a lower tier is told of once for each tier, unless the log is off") {
+  const PretendedBuild build(set_of({Architecture::sm80, Architecture::sm86}));
+  const DispatchTable& table = build.table();
+  CHECK(said(LogLevel::off, table, kRtx4090).empty());
+  const std::string first = said(LogLevel::warning, table, kRtx4090);
+  INFO(first);
+  CHECK(contains(first, "flashdma_bwd: warning: compute capability 8.9"));
+  CHECK(contains(first, "those of sm86 run (tier 1)"));
+  CHECK(said(LogLevel::warning, table, kRtx4090, 3).empty());
+  CHECK(contains(said(LogLevel::warning, table, kH100), "PTX of sm80"));
+  CHECK(said(LogLevel::warning, table, kH100).empty());
+  CHECK(said(LogLevel::warning, table, kA100).empty());
+  CHECK(said(LogLevel::warning, table, kRtx3090).empty());
+}
+
+TEST_CASE("at level info each problem's kernel is told once") {
+  const PretendedBuild build;
+  const std::string first = said(LogLevel::info, build.table(), kA100, 5);
+  INFO(first);
+  CHECK(contains(first, "flashdma_bwd: info: bwd_sm80_d128_bf16_"));
+  CHECK(contains(first, "batch 5"));
+  CHECK(contains(first, "configs/tables/sm80.yaml:"));
+  CHECK(said(LogLevel::info, build.table(), kA100, 5).empty());
+  CHECK(contains(said(LogLevel::info, build.table(), kA100, 6), "batch 6"));
+}
+
+TEST_CASE("a log level that cannot be read is told once") {
+  const PretendedBuild build;
+  Environment environment;
+  environment.log_error = "FLASHDMA_BWD_LOG is wrong";
+  const Request request{ordinary_problem(), kA100, {}, false};
+  Resolution resolution;
+  REQUIRE_FALSE(resolve(build.table(), environment, request, resolution));
+  const auto say = [&] { log_resolution(environment, request, resolution); };
+  CHECK(captured(say) == "flashdma_bwd: warning: FLASHDMA_BWD_LOG is wrong\n");
+  CHECK(captured(say).empty());
+}
+
+}  // namespace flashdma_bwd::testing
