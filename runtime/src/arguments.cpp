@@ -12,6 +12,9 @@
 namespace flashdma_bwd {
 namespace {
 
+constexpr float kSmallestSoftcap = 1e-3f;
+constexpr float kLargestSoftcap = 1e6f;
+
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 /// Kernels add positions, window sizes and tile sizes in 32 bits.
 constexpr std::int64_t kMaxSeqlen = std::int64_t{1} << 30;
@@ -53,8 +56,11 @@ Check check_numbers(const flashdma_bwd_arguments& a) {
     return invalid(is("data_type", a.data_type) + "it must be FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16");
   if (!std::isfinite(a.scale))
     return invalid("scale is not finite: give the factor of the scores, or 0 for 1/sqrt(head_dim)");
-  if (!std::isfinite(a.softcap) || a.softcap < 0)
-    return invalid("softcap is " + std::to_string(a.softcap) + ": it must be finite and at least 0; 0 means none");
+  if (a.softcap != 0 && !(a.softcap >= kSmallestSoftcap && a.softcap <= kLargestSoftcap))
+    return invalid(
+        "softcap is " + std::to_string(a.softcap) +
+        ": it must be 0, which means none, or between 0.001 and 1000000, beyond which float32 cannot tell it "
+        "from none");
   for (const auto& [name, value] : {Named{"causal", a.causal}, Named{"lse_base_two", a.lse_base_two}})
     if (value != 0 && value != 1) return invalid(is(name, value) + "it must be 0 or 1");
   if (a.mask_density < 0 || a.mask_density > 1000)

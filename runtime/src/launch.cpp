@@ -153,9 +153,7 @@ void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
   if (!p.delta_from_lengths)
     p.position_delta += (a.global_seqlen_k != 0 ? a.global_seqlen_k : a.seqlen_k) -
                         (a.global_seqlen_q != 0 ? a.global_seqlen_q : a.seqlen_q);
-  const auto window = [](std::int64_t size) {
-    return size < 0 ? std::int64_t{kUnlimited} : std::min<std::int64_t>(size, kUnlimited);
-  };
+  const auto window = [](std::int64_t size) { return size < 0 ? kNoWindow : std::min(size, kNoWindow / 2); };
   p.window_left = window(a.window_left);
   p.window_right = a.causal != 0 ? 0 : window(a.window_right);
 

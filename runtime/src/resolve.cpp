@@ -37,8 +37,9 @@ Check check_runs(const DispatchTable& table, Architecture architecture, const De
   const auto form = code_form(architecture, device.compute_capability, table.also_native);
   if (!form)
     return override_error(who + " asks for " + name + ", whose machine code a GPU of " + capability_of(device) +
-                          " cannot run, and only sm80 carries PTX: build with FLASHDMA_BWD_ALSO_NATIVE_FOR=" +
-                          std::to_string(device.compute_capability) + ", or choose sm80");
+                          " cannot run, and its PTX, if it has any, is for GPUs from 9.0 on: build with "
+                          "FLASHDMA_BWD_ALSO_NATIVE_FOR=" +
+                          std::to_string(device.compute_capability) + ", or choose an older architecture");
   resolution.form = *form;
   resolution.tier = tier_of(architecture, device.compute_capability);
   return {};

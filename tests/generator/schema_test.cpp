@@ -140,7 +140,8 @@ TEST_CASE("types, bounds and words of the schema are the parser's", "[schema]") 
 }
 
 TEST_CASE("every definition and every key is described", "[schema]") {
-  for (const auto& [name, definition] : schema().at("$defs").items()) {
+  const Json document = schema();
+  for (const auto& [name, definition] : document.at("$defs").items()) {
     INFO(name);
     CHECK_FALSE(definition.at("description").get<std::string>().empty());
     for (const auto& [key, property] : definition.at("properties").items()) {

@@ -155,7 +155,8 @@ TEST_CASE("sizes, types and numbers") {
     refused(&A::scale, value, kInvalid, {"scale is not finite"});
     refused(&A::softcap, value, kInvalid, {"softcap is "});
   }
-  refused(&A::softcap, -1.0f, kInvalid, {"softcap is -1", "at least 0"});
+  for (const float value : {-1.0f, 1e-4f, 1e7f})
+    refused(&A::softcap, value, kInvalid, {"softcap is ", "0, which means none, or between 0.001 and 1000000"});
   refused(&A::causal, 2, kInvalid, {"causal is 2", "0 or 1"});
   refused(&A::lse_base_two, -1, kInvalid, {"lse_base_two is -1"});
   refused(&A::mask_density, 1001, kInvalid, {"mask_density is 1001"});

@@ -214,12 +214,10 @@ TEST_CASE("FLASHDMA_BWD_ARCH chooses among another architecture's rows where its
     CHECK(outcome.resolution.row->architecture == architecture);
     CHECK((outcome.resolution.tier == 0) == (architecture == Architecture::sm90));
     CHECK(contains(outcome.explanation, "kernel: " + name_for(architecture)));
-    // Without that build only PTX and older code of the same generation run.
+    // Without that build the older tables' kernels run from PTX.
     const Outcome ordinary = resolved(build.table(), variables.environment, request_on(kH100));
-    if (architecture == Architecture::sm80 || architecture == Architecture::sm90)
-      CHECK(ordinary.is(FLASHDMA_BWD_OK));
-    else
-      check_refused(ordinary, "FLASHDMA_BWD_ALSO_NATIVE_FOR=90");
+    REQUIRE(ordinary.is(FLASHDMA_BWD_OK));
+    CHECK((ordinary.resolution.form == CodeForm::ptx) == (architecture != Architecture::sm90));
   }
 }
 

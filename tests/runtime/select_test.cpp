@@ -125,6 +125,10 @@ TEST_CASE("the tier counts the steps down and the form of code is known") {
   CHECK(select(kH100, set_of({Architecture::sm80})).form == CodeForm::ptx);
   CHECK(select(kB200, {}).tier == 1);
   CHECK(select(kB200, {}).form == CodeForm::ptx);
+  // A newer GPU with little shared memory runs the small tiles where the large ones do not fit.
+  const DeviceTraits small{120, 84, 101376};
+  CHECK(select(small, {}).form == CodeForm::ptx);
+  CHECK(select(small, {}).config.architecture == Architecture::sm86);
 }
 
 TEST_CASE("a GPU that nothing compiled can run is refused with its capability, what there is and what to set") {

@@ -15,11 +15,6 @@ FLASHDMA_BWD_AMPERE_KERNEL(
                  .bias = BiasKind::key_vector, .softcap = false, .tile = kTile})
 
 FLASHDMA_BWD_AMPERE_KERNEL(
-    bwd_sm90_d64_fp16_ampere_m128n64_w4_s2_kv2_dq4_q1_do1_nobias,
-    KernelConfig{.architecture = Architecture::sm90, .head_dim = 64, .data_type = DataType::fp16,
-                 .bias = BiasKind::none, .softcap = false, .tile = kTile})
-
-FLASHDMA_BWD_AMPERE_KERNEL(
     bwd_sm90_d64_fp16_ampere_m128n64_w4_s2_kv2_dq4_q1_do1_tilebias,
     KernelConfig{.architecture = Architecture::sm90, .head_dim = 64, .data_type = DataType::fp16,
                  .bias = BiasKind::tile, .softcap = false, .tile = kTile})

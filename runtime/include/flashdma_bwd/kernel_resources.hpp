@@ -98,6 +98,8 @@ constexpr const char* tile_shape_violation(const TileConfig& tile, int head_dim)
   if (tile.block_m % (16 * tile.score_warps_m) != 0) return "block_m must be a multiple of 16 * score_warps_m";
   if (tile.block_n % (16 * (tile.warps / tile.score_warps_m)) != 0)
     return "block_n must be a multiple of 16 * warps / score_warps_m";
+  if (tile.block_n / (tile.warps / tile.score_warps_m) > 64)
+    return "block_n * score_warps_m / warps must be at most 64";
   if (tile.block_n % (16 * tile.dkv_warps_n) != 0) return "block_n must be a multiple of 16 * dkv_warps_n";
   if (head_dim % (16 * (tile.warps / tile.dkv_warps_n)) != 0)
     return "head_dim must be a multiple of 16 * warps / dkv_warps_n";

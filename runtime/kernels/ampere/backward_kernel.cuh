@@ -22,6 +22,13 @@
 
 namespace flashdma_bwd::ampere {
 
+/// What a step's code knows about masked pairs when it is compiled.
+enum class MaskedPairs {
+  none,        ///< there are none
+  this_step,   ///< there are some
+  some_steps,  ///< the step says
+};
+
 template <KernelConfig kConfig>
 class Backward {
   using G = Geometry<kConfig>;
@@ -39,11 +46,16 @@ class Backward {
   /// 128 its registers are there only without a bias, a softcap and scalar reductions.
   static constexpr bool kStartFromMinusDot =
       G::kD == 96 || G::kD == 192 || (G::kD == 128 && kConfig.bias == BiasKind::none && !kSoftcap && kVectorReduction);
+  /// Whether steps with and without masked pairs have code of their own. Even the masking code that does not run costs
+  /// the compiler's schedule up to 4 %; with a bias or a softcap two copies of the loop do not fit the registers.
+  static constexpr bool kSplitMasked = kConfig.bias == BiasKind::none && !kSoftcap;
   static constexpr bool kTwoStages = kQueryStages == 2 && kDOutStages == 2;
   /// Whether dQ's products come before dK's, whose products then hide dQ's reduction. On an H200 it gains 2 % at head
-  /// dim 256, where the reduction is long, and loses 2 % at 64. With one stage dQ comes last: it hides the next tile's
-  /// loads.
-  static constexpr bool kDQueryFirst = kTwoStages && G::kD == 256;
+  /// dims 64 and 256 and loses 5 % at 128. With one stage dQ comes last: it hides the next tile's loads.
+  static constexpr bool kDQueryFirst = kTwoStages && (G::kD == 64 || G::kD == 256);
+  /// Whether D is read only when it is subtracted. It frees registers under dP's products, and costs them elsewhere,
+  /// where head dim 128 has none.
+  static constexpr bool kReadDotLate = kSplitMasked && !kStartFromMinusDot && G::kD != 128;
 
   using ScoreAccumulator = float[G::kScoreM][G::kScoreN][4];
   using DkvAccumulator = float[G::kDkvM][G::kDkvN][4];
@@ -61,7 +73,8 @@ class Backward {
     clear(d_v);
     for (int h = 0; h < p.heads_per_item; ++h) process_head(h, d_k, d_v);
 
-    __syncthreads();
+    // Also the copies of K and V, for which no tile may have waited.
+    arrive_loads();
     write_gradients(d_k, d_v);
   }
 
@@ -151,10 +164,11 @@ class Backward {
                                                   p.head_dim, thread(), query_of_row(tile));
   }
 
-  /// The key-vector bias of a head, in units of log2.
+  /// The key-vector bias of a head, in units of log2. A bias of -inf masks its key.
   __device__ __forceinline__ void load_key_bias() {
     const std::int64_t offset =
         item().batch * p.bias.stride_batch + (item().head / p.bias.heads_per_head) * p.bias.stride_head;
+    bool masks = false;
     for (int row = thread(); row < G::kN; row += G::kThreads) {
       const int key = positions()[row];
       float value = 0.0f;
@@ -163,8 +177,11 @@ class Backward {
         value = p.bias_is_float ? static_cast<const float*>(p.bias.data)[element]
                                 : to_float<kType>(static_cast<const std::uint16_t*>(p.bias.data)[element]);
       }
-      key_bias()[row] = value * kLog2E;
+      value *= kLog2E;
+      masks |= value == -INFINITY;
+      key_bias()[row] = value;
     }
+    if (masks) item().bias_masks = true;
   }
 
   // --- One query head ---
@@ -189,7 +206,12 @@ class Backward {
       for (int i = 0; i < item().count; ++i) {
         const bool more = i + 1 < item().count;
         const TileStep next = more ? step_of(item(), i + 1) : step;
-        process_tile(step, next, more, i, d_k, d_v, bias_sums);
+        if constexpr (!kSplitMasked)
+          process_tile<MaskedPairs::some_steps>(step, next, more, i, d_k, d_v, bias_sums);
+        else if (step.partial)
+          process_tile<MaskedPairs::this_step>(step, next, more, i, d_k, d_v, bias_sums);
+        else
+          process_tile<MaskedPairs::none>(step, next, more, i, d_k, d_v, bias_sums);
         step = next;
       }
     }
@@ -197,6 +219,8 @@ class Backward {
       if (p.d_bias_rows != nullptr) write_bias_rows(bias_sums);
   }
 
+  /// One step.
+  template <MaskedPairs kMasked>
   __device__ __forceinline__ void process_tile(const TileStep& step, const TileStep& next, bool more, int i,
                                                DkvAccumulator& d_k, DkvAccumulator& d_v,
                                                ColumnSums<G::kScoreN>& bias_sums) {
@@ -227,7 +251,7 @@ class Backward {
     std::uint32_t bias_pairs[kTileBias ? G::kScoreM : 1][kTileBias ? G::kScoreN : 1][2];
     if constexpr (kTileBias) load_bias_pairs(bias_pairs, first_query, share);
     std::uint64_t words[G::kScoreM][2];
-    const bool bits = step.partial && p.mask_words != nullptr;
+    const bool bits = kMasked != MaskedPairs::none && step.partial && p.mask_words != nullptr;
     if (bits) read_mask_words(words, mask_head(), p.query_atoms, first_query, item().key_tile * G::kN, share);
 
     ScoreAccumulator probability;
@@ -250,7 +274,7 @@ class Backward {
     };
     ScoreAccumulator d_score;
     float dot[G::kScoreM][2];
-    read_rows(dot, row_dot, share);
+    if constexpr (!kReadDotLate) read_rows(dot, row_dot, share);
     RowStart<G::kScoreM> minus_dot;
 #pragma unroll
     for (int m = 0; m < G::kScoreM; ++m)
@@ -264,12 +288,18 @@ class Backward {
       multiply_accumulate<kBf16, G::kD / 16>(
           d_score, d_out_rows, OperandB<typename G::KeyTile>(shared_base_ + G::kValue, share.lane, share.first_column),
           exponentiate_columns, minus_dot);
-    if (step.partial) {
-      if (bits) apply_mask_words(probability, words);
-      apply_limits(probability, item().limits, positions(), first_query, share);
-      silence(d_score, probability);
+    if constexpr (kMasked != MaskedPairs::none) {
+      if (step.partial) {
+        if (bits) apply_mask_words(probability, words);
+        apply_limits(probability, item().limits, positions(), first_query, share);
+      }
+      const bool bias_masks = kKeyBias && item().bias_masks;
+      if (bias_masks) apply_bias_mask(probability, share);
+      // A tile bias may mask any pair.
+      if (step.partial || bias_masks || kTileBias) silence(d_score, slope, probability);
     }
     store_pairs(shared_base_ + G::kProbability, probability, share);
+    if constexpr (kReadDotLate) read_rows(dot, row_dot, share);
 
     const auto differentiate_columns = [&](int step_of_product) {
       constexpr int kSteps = G::kM / 16;
@@ -376,7 +406,43 @@ class Backward {
         }
         x = ptx::ex2(fmaf(x, to_log2, offset.x));
         y = ptx::ex2(fmaf(y, to_log2, offset.y));
+        if constexpr (kTileBias) {
+          // By selection: the score of a masked key may have overflowed.
+          const float2 bias = unpack<kType>(bias_pairs[m][n][half]);
+          if (bias.x == -INFINITY) x = 0.0f;
+          if (bias.y == -INFINITY) y = 0.0f;
+        }
       }
+  }
+
+  /// Clears the probabilities of keys whose bias is -inf, by selection: their scores may have overflowed.
+  __device__ __forceinline__ void apply_bias_mask(ScoreAccumulator& probability, const WarpShare& share) const {
+#pragma unroll
+    for (int n = 0; n < G::kScoreN; ++n) {
+      const float2 bias = *reinterpret_cast<const float2*>(key_bias() + share.column(n));
+#pragma unroll
+      for (int m = 0; m < G::kScoreM; ++m)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if ((e % 2 == 0 ? bias.x : bias.y) == -INFINITY) probability[m][n][e] = 0.0f;
+    }
+  }
+
+  /// Makes what multiplies a P of 0 finite: a masked key may hold values whose products overflow, and 0 times that is
+  /// not 0.
+  template <class Slope>
+  __device__ __forceinline__ void silence(ScoreAccumulator& d_score, Slope& slope,
+                                          const ScoreAccumulator& probability) const {
+#pragma unroll
+    for (int m = 0; m < G::kScoreM; ++m)
+#pragma unroll
+      for (int n = 0; n < G::kScoreN; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (probability[m][n][e] == 0.0f) {
+            d_score[m][n][e] = 0.0f;
+            if constexpr (kSoftcap) slope[m][n][e / 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+          }
   }
 
   /// dP to dS, for one column block: dS stays in the accumulators, and what dQ and dK need of it goes to shared
@@ -588,7 +654,7 @@ class Backward {
   __device__ __forceinline__ void write_rows(const TensorView& tensor, int offset) {
     const HeadView view = key_head(tensor);
     store_tile<typename G::KeyTile, G::kThreads>(shared_ + offset, const_cast<std::uint16_t*>(view.data),
-                                                 view.stride_row, p.head_dim, thread(), key_of_row());
+                                                 tensor.stride_row, p.head_dim, thread(), key_of_row());
   }
 
   // --- Where things are ---

@@ -7,22 +7,23 @@
 
 #include "ampere/backward_kernel.cuh"
 #include "common/kernel_entry.hpp"
+#include "common/launch_kernel.hpp"
 
-#define FLASHDMA_BWD_AMPERE_KERNEL(name, ...)                                                            \
-  namespace flashdma_bwd::kernels {                                                                      \
-  extern "C" __global__ void __launch_bounds__(::flashdma_bwd::threads_per_block((__VA_ARGS__).tile), 1) \
-      name(const __grid_constant__ ::flashdma_bwd::BackwardParameters parameters) {                      \
-    extern __shared__ __align__(1024) unsigned char shared[];                                            \
-    ::flashdma_bwd::ampere::Backward<__VA_ARGS__>(parameters, shared).run();                             \
-  }                                                                                                      \
-  cudaError_t name##_prepare() {                                                                         \
-    return cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize,                       \
-                                ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__));                       \
-  }                                                                                                      \
-  cudaError_t name##_launch(const ::flashdma_bwd::BackwardParameters& parameters, cudaStream_t stream) { \
-    if (const cudaError_t error = name##_prepare(); error != cudaSuccess) return error;                  \
-    name<<<parameters.items, ::flashdma_bwd::threads_per_block((__VA_ARGS__).tile),                      \
-           ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__), stream>>>(parameters);                      \
-    return cudaGetLastError();                                                                           \
-  }                                                                                                      \
+#define FLASHDMA_BWD_AMPERE_KERNEL(name, ...)                                                                   \
+  namespace flashdma_bwd::kernels {                                                                             \
+  extern "C" __global__ void __launch_bounds__(::flashdma_bwd::threads_per_block((__VA_ARGS__).tile), 1)        \
+      name(const __grid_constant__ ::flashdma_bwd::BackwardParameters parameters) {                             \
+    extern __shared__ __align__(1024) unsigned char shared[];                                                   \
+    ::flashdma_bwd::ampere::Backward<__VA_ARGS__>(parameters, shared).run();                                    \
+  }                                                                                                             \
+  cudaError_t name##_prepare() {                                                                                \
+    return cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize,                              \
+                                ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__));                              \
+  }                                                                                                             \
+  cudaError_t name##_launch(const ::flashdma_bwd::BackwardParameters& parameters, cudaStream_t stream) {        \
+    if (const cudaError_t error = name##_prepare(); error != cudaSuccess) return error;                         \
+    return ::flashdma_bwd::launch_kernel(name, static_cast<unsigned>(parameters.items),                         \
+                                         ::flashdma_bwd::threads_per_block((__VA_ARGS__).tile),                 \
+                                         ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__), stream, parameters); \
+  }                                                                                                             \
   }

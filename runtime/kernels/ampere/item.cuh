@@ -28,7 +28,8 @@ struct Item {
   int begin;        ///< without a list: the first
   int whole_begin;  ///< without a list: tiles in [whole_begin, whole_end) have no masked pair
   int whole_end;
-  int start;  ///< slot where the walk begins; it wraps, so that CTAs do not add to the same dQ tile at once
+  bool bias_masks;  ///< some bias of the tile is -inf
+  int start;        ///< slot where the walk begins; it wraps, so that CTAs do not add to the same dQ tile at once
   const std::uint32_t* entries;  ///< the list, or nullptr
   const std::int32_t* ranks;
   const std::uint16_t* q;
@@ -87,6 +88,7 @@ __device__ inline bool find_item(Item& item, const BackwardParameters& p, int in
 /// Fills the parts of one query head.
 __device__ inline void find_head(Item& item, const BackwardParameters& p, int head, int block_m, int block_n) {
   item.head = head;
+  item.bias_masks = false;
   item.entries = nullptr;
   item.ranks = nullptr;
   if (p.list_entries != nullptr) {

@@ -81,19 +81,6 @@ __device__ __forceinline__ void apply_limits(float (&p)[MBlocks][NBlocks][4], co
   }
 }
 
-/// Makes dP finite where P is 0: a masked key may hold values whose dot product overflows, and 0 times that is not 0.
-template <int MBlocks, int NBlocks>
-__device__ __forceinline__ void silence(float (&d_score)[MBlocks][NBlocks][4],
-                                        const float (&probability)[MBlocks][NBlocks][4]) {
-#pragma unroll
-  for (int m = 0; m < MBlocks; ++m)
-#pragma unroll
-    for (int n = 0; n < NBlocks; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (probability[m][n][e] == 0.0f) d_score[m][n][e] = 0.0f;
-}
-
 /// Whether two keys can be one 32-bit word of a row that starts at one. In the compacted layout they need not be
 /// neighbours.
 __device__ __forceinline__ bool is_aligned_pair(int2 key) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
+#include <limits>
 
 namespace flashdma_bwd {
 
@@ -18,6 +19,8 @@ inline constexpr int kMaskAtom = 64;
 
 /// Limits on positions saturate here, so that sums of a position and an offset stay in 32 bits.
 inline constexpr std::int32_t kUnlimited = 1 << 30;
+/// A window without a limit.
+inline constexpr std::int64_t kNoWindow = std::numeric_limits<std::int64_t>::max();
 /// Sequences are shorter than this; positions past the end of the keys lie at kPastEnd, above every limit.
 inline constexpr std::int32_t kPastEnd = 0x7fffffff;
 
@@ -64,8 +67,8 @@ struct BackwardParameters {
   // Which pairs are visible: query i sees keys in [i + delta - window_left, i + delta + window_right], where
   // delta = position_delta, plus seqlen_k - seqlen_q of the sequence itself if `delta_from_lengths`.
   std::int64_t position_delta = 0;
-  std::int64_t window_left = kUnlimited;
-  std::int64_t window_right = kUnlimited;
+  std::int64_t window_left = kNoWindow;
+  std::int64_t window_right = kNoWindow;
   bool delta_from_lengths = true;
 
   // Tensors.

@@ -1,5 +1,6 @@
 // The kernels around the main one: each reads its input once, with 16 bytes a thread, and is bound by memory bandwidth.
 #include "common/fragments.hpp"
+#include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
 #include "common/numeric.cuh"
 #include "common/side_kernels.hpp"
@@ -102,8 +103,10 @@ __global__ void __launch_bounds__(kThreads)
       lse = p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
                   (sequence.row_q + row) * p.lse_stride_row];
     // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
-    const bool empty = isinf(lse);
-    p.lse_log2[scratch_row] = empty ? INFINITY : p.lse_base_two ? lse : lse * kLog2E;
+    // So has one whose scores are all near the lowest float.
+    const float scaled = p.lse_base_two ? lse : lse * kLog2E;
+    const bool empty = isinf(scaled);
+    p.lse_log2[scratch_row] = empty ? INFINITY : scaled;
     p.row_dot[scratch_row] = empty ? 0.0f : sum;
   }
 }
@@ -113,10 +116,8 @@ cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStrea
   const unsigned grid = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
   if (grid == 0) return cudaSuccess;
   if (p.data_type == DataType::bf16)
-    preprocess_kernel<DataType::bf16, Lanes><<<grid, kThreads, 0, stream>>>(p, bucket);
-  else
-    preprocess_kernel<DataType::fp16, Lanes><<<grid, kThreads, 0, stream>>>(p, bucket);
-  return cudaGetLastError();
+    return launch_kernel(preprocess_kernel<DataType::bf16, Lanes>, grid, kThreads, 0, stream, p, bucket);
+  return launch_kernel(preprocess_kernel<DataType::fp16, Lanes>, grid, kThreads, 0, stream, p, bucket);
 }
 
 /// Transposes a 4 x 4 matrix of words over four neighbouring lanes: lane c's word r becomes lane r's word c.
@@ -329,46 +330,38 @@ cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_
   const unsigned grid = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
   if (grid == 0) return cudaSuccess;
   if (p.data_type == DataType::bf16)
-    convert_d_query_kernel<DataType::bf16><<<grid, kThreads, 0, stream>>>(p, bucket);
-  else
-    convert_d_query_kernel<DataType::fp16><<<grid, kThreads, 0, stream>>>(p, bucket);
-  return cudaGetLastError();
+    return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket);
+  return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket);
 }
 
 cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
   const dim3 grid(key_chunk_blocks(p), 2);
   if (grid.x == 0) return cudaSuccess;
   if (p.data_type == DataType::bf16)
-    reduce_d_key_value_kernel<DataType::bf16><<<grid, kThreads, 0, stream>>>(p);
-  else
-    reduce_d_key_value_kernel<DataType::fp16><<<grid, kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+    return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p);
+  return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p);
 }
 
 cudaError_t clear_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
   if (key_chunk_blocks(p) == 0) return cudaSuccess;
-  clear_d_key_value_kernel<<<dim3(key_chunk_blocks(p), 2), kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launch_kernel(clear_d_key_value_kernel, dim3(key_chunk_blocks(p), 2), kThreads, 0, stream, p);
 }
 
 cudaError_t clear_packed_tails(const BackwardParameters& p, std::int64_t total_q, std::int64_t total_k,
                                cudaStream_t stream) {
-  clear_packed_tails_kernel<<<dim3(kTailBlocks, 3), kThreads, 0, stream>>>(p, total_q, total_k);
-  return cudaGetLastError();
+  return launch_kernel(clear_packed_tails_kernel, dim3(kTailBlocks, 3), kThreads, 0, stream, p, total_q, total_k);
 }
 
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
                                  DataType type, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
-  reduce_bias_gradient_kernel<<<blocks_for(output.shape.size()), kThreads, 0, stream>>>(source, source_shape, output,
-                                                                                        type);
-  return cudaGetLastError();
+  return launch_kernel(reduce_bias_gradient_kernel, blocks_for(output.shape.size()), kThreads, 0, stream, source,
+                       source_shape, output, type);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
-  clear_bias_gradient_kernel<<<blocks_for(output.shape.size()), kThreads, 0, stream>>>(output);
-  return cudaGetLastError();
+  return launch_kernel(clear_bias_gradient_kernel, blocks_for(output.shape.size()), kThreads, 0, stream, output);
 }
 
 cudaError_t load_side_kernels() {

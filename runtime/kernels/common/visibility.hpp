@@ -51,8 +51,8 @@ FLASHDMA_HOST_DEVICE inline int saturate(std::int64_t value) {
 
 FLASHDMA_HOST_DEVICE inline Limits limits_of(const BackwardParameters& p, const SequenceRows& s) {
   const std::int64_t delta = p.position_delta + (p.delta_from_lengths ? s.length_k - s.length_q : 0);
-  return {p.window_left >= kUnlimited ? -kUnlimited : saturate(delta - p.window_left),
-          p.window_right >= kUnlimited ? kUnlimited : saturate(delta + p.window_right)};
+  return {p.window_left == kNoWindow ? -kUnlimited : saturate(delta - p.window_left),
+          p.window_right == kNoWindow ? kUnlimited : saturate(delta + p.window_right)};
 }
 
 /// The query tiles [begin, end) that see any key at positions first ... last.

@@ -1,4 +1,5 @@
 // Reads a bool mask once and writes what the main kernels read instead: bit atoms with classes, or active keys.
+#include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
 #include "plan/mask_plan.hpp"
 
@@ -129,20 +130,18 @@ bool vectorisable(const MaskView& mask) {
 cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* classes, cudaStream_t stream) {
   const std::int64_t warps = std::int64_t{mask.batch} * mask.heads * mask_atoms(mask.queries) * mask_atoms(mask.keys);
   const auto blocks = static_cast<unsigned>((warps + kPackWarps - 1) / kPackWarps);
+  if (blocks == 0) return cudaSuccess;
   if (vectorisable(mask))
-    pack_mask_kernel<true><<<blocks, kPackWarps * 32, 0, stream>>>(mask, words, classes);
-  else
-    pack_mask_kernel<false><<<blocks, kPackWarps * 32, 0, stream>>>(mask, words, classes);
-  return cudaGetLastError();
+    return launch_kernel(pack_mask_kernel<true>, blocks, kPackWarps * 32, 0, stream, mask, words, classes);
+  return launch_kernel(pack_mask_kernel<false>, blocks, kPackWarps * 32, 0, stream, mask, words, classes);
 }
 
 cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_t* keys, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(mask.batch * mask.heads);
+  if (blocks == 0) return cudaSuccess;
   if (vectorisable(mask))
-    compact_mask_kernel<true><<<blocks, kCompactThreads, 0, stream>>>(mask, counts, keys);
-  else
-    compact_mask_kernel<false><<<blocks, kCompactThreads, 0, stream>>>(mask, counts, keys);
-  return cudaGetLastError();
+    return launch_kernel(compact_mask_kernel<true>, blocks, kCompactThreads, 0, stream, mask, counts, keys);
+  return launch_kernel(compact_mask_kernel<false>, blocks, kCompactThreads, 0, stream, mask, counts, keys);
 }
 
 cudaError_t load_plan_kernels() {

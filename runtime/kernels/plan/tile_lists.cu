@@ -1,5 +1,6 @@
 // The ordered list of active query tiles of each key tile, and in deterministic mode the rank of each key tile in a
 // query tile.
+#include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
 #include "common/visibility.hpp"
 #include "plan/mask_plan.hpp"
@@ -119,15 +120,15 @@ __global__ void __launch_bounds__(kRankThreads)
 
 cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, int block_n, cudaStream_t stream) {
   const std::int64_t lists = std::int64_t{parameters.batch} * parameters.list_heads * parameters.key_tiles;
-  tile_list_kernel<<<static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0, stream>>>(
-      parameters, block_m, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
-      const_cast<std::int32_t*>(parameters.list_counts));
-  if (parameters.list_ranks != nullptr) {
-    const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
-    tile_rank_kernel<<<static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads), kRankThreads, 0, stream>>>(
-        parameters, block_m, block_n, const_cast<std::int32_t*>(parameters.list_ranks));
-  }
-  return cudaGetLastError();
+  const cudaError_t error =
+      launch_kernel(tile_list_kernel, static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0,
+                    stream, parameters, block_m, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
+                    const_cast<std::int32_t*>(parameters.list_counts));
+  if (error != cudaSuccess || parameters.list_ranks == nullptr) return error;
+  const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
+  return launch_kernel(tile_rank_kernel, static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads),
+                       kRankThreads, 0, stream, parameters, block_m, block_n,
+                       const_cast<std::int32_t*>(parameters.list_ranks));
 }
 
 cudaError_t load_tile_list_kernels() {

@@ -29,8 +29,8 @@ inline constexpr int kAnyNewer = std::numeric_limits<int>::max();
 inline constexpr int kOldestComputeCapability = 80;
 
 /// In order of preference for each GPU. Machine code runs on later minor versions of the same generation. That of sm90
-/// is specific to 9.0. The others carry PTX too; behind sm80's, whose tiles are the largest, those of sm86 and sm89 serve
-/// newer GPUs with little shared memory.
+/// is specific to 9.0. The others carry PTX too; behind sm80's, whose tiles are the largest, those of sm86 and sm89
+/// serve newer GPUs with little shared memory.
 inline constexpr FallbackStep kFallbackChain[] = {
     // clang-format off
     {80, 80,        Architecture::sm80, CodeForm::native, 0},
