@@ -109,7 +109,7 @@ typedef struct flashdma_bwd_arguments {
   int64_t batch, heads, heads_kv;    /* heads is a multiple of heads_kv */
   int64_t seqlen_q, seqlen_k;        /* variable length: the longest sequence, or more */
   float scale;                       /* of the scores; init leaves 0, which means 1/sqrt(head_dim) */
-  float softcap;                     /* 0: none */
+  float softcap;                     /* 0: none; else 0.001 ... 1000000 */
   int32_t causal;                    /* 0 or 1 */
   int32_t mask_density;              /* active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
   int64_t window_left, window_right; /* -1: unlimited */
