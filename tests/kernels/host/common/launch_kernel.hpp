@@ -1,0 +1,133 @@
+// Stands for runtime/kernels/common/launch_kernel.hpp where device code is compiled for the host: kernels run with a
+// thread for each CUDA thread, one CTA after the other, and the few built-ins that the plan kernels use are here.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <barrier>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#if !defined(__launch_bounds__)
+#define __launch_bounds__(...)
+#endif
+#if !defined(__grid_constant__)
+#define __grid_constant__
+#endif
+#undef __shared__
+#define __shared__ static  // one CTA runs at a time
+
+inline thread_local uint3 threadIdx;
+inline thread_local uint3 blockIdx;
+
+namespace host_cuda {
+
+constexpr unsigned kWarp = 32;
+
+/// The CTA at work: what its threads exchange and wait at.
+struct Cta {
+  explicit Cta(unsigned threads) : values(threads), all(static_cast<std::ptrdiff_t>(threads)) {
+    for (unsigned warp = 0; warp < threads / kWarp; ++warp) warps.push_back(std::make_unique<std::barrier<>>(kWarp));
+  }
+  std::vector<std::uint64_t> values;
+  std::barrier<> all;
+  std::vector<std::unique_ptr<std::barrier<>>> warps;
+};
+inline Cta* cta = nullptr;
+
+/// Gives the values of all lanes of the warp to `read`.
+template <class T, class Read>
+auto exchange(T value, const Read& read) {
+  const unsigned first = threadIdx.x / kWarp * kWarp;
+  std::memcpy(&cta->values[threadIdx.x], &value, sizeof value);
+  cta->warps[threadIdx.x / kWarp]->arrive_and_wait();
+  const auto lane_value = [&](unsigned lane) {
+    T result;
+    std::memcpy(&result, &cta->values[first + lane], sizeof result);
+    return result;
+  };
+  const auto result = read(lane_value, threadIdx.x % kWarp);
+  cta->warps[threadIdx.x / kWarp]->arrive_and_wait();
+  return result;
+}
+
+}  // namespace host_cuda
+
+inline void __syncthreads() {
+  host_cuda::cta->all.arrive_and_wait();
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return host_cuda::exchange(value,
+                             [&](const auto& of, unsigned lane) { return of(lane ^ static_cast<unsigned>(mask)); });
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int step) {
+  const auto distance = static_cast<unsigned>(step);
+  return host_cuda::exchange(
+      value, [&](const auto& of, unsigned lane) { return of(lane >= distance ? lane - distance : lane); });
+}
+inline unsigned __ballot_sync(unsigned, bool predicate) {
+  return host_cuda::exchange(predicate, [](const auto& of, unsigned) {
+    unsigned bits = 0;
+    for (unsigned lane = 0; lane < host_cuda::kWarp; ++lane) bits |= (of(lane) ? 1u : 0u) << lane;
+    return bits;
+  });
+}
+inline bool __any_sync(unsigned mask, bool predicate) {
+  return __ballot_sync(mask, predicate) != 0;
+}
+inline bool __all_sync(unsigned mask, bool predicate) {
+  return __ballot_sync(mask, predicate) == mask;
+}
+inline int __popc(unsigned value) {
+  return std::popcount(value);
+}
+inline int __ffs(int value) {
+  return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1;
+}
+inline unsigned __vsetne4(unsigned a, unsigned b) {
+  unsigned result = 0;
+  for (unsigned shift = 0; shift < 32; shift += 8)
+    result |= ((a >> shift & 255u) != (b >> shift & 255u) ? 1u : 0u) << shift;
+  return result;
+}
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+inline int min(int a, int b) {
+  return std::min(a, b);
+}
+inline int max(int a, int b) {
+  return std::max(a, b);
+}
+
+namespace flashdma_bwd {
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, unsigned threads, std::size_t, cudaStream_t,
+                          Arguments&&... arguments) {
+  for (unsigned y = 0; y < grid.y; ++y)
+    for (unsigned x = 0; x < grid.x; ++x) {
+      host_cuda::Cta cta(threads);
+      host_cuda::cta = &cta;
+      std::vector<std::thread> lanes;
+      lanes.reserve(threads);
+      for (unsigned thread = 0; thread < threads; ++thread)
+        lanes.emplace_back([&, thread] {
+          threadIdx = {thread, 0, 0};
+          blockIdx = {x, y, 0};
+          kernel(arguments...);
+        });
+      for (std::thread& lane : lanes) lane.join();
+    }
+  return cudaSuccess;
+}
+
+}  // namespace flashdma_bwd
