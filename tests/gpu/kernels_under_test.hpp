@@ -17,8 +17,13 @@ struct KernelName {
   bool serves_what(const KernelName& other) const;
 };
 
+/// The compiled kernels whose names hold the text in the environment variable FLASHDMA_BWD_TEST_KERNELS; all where it
+/// is not set. For runs that are too slow for all of them at once, such as those under compute-sanitizer.
+std::vector<KernelName> kernels_under_test();
+
 /// The table's choice first, then every other compiled kernel of any architecture that serves the same problems, as far
-/// as this GPU has shown that it can run that architecture's. Throws std::runtime_error if selection fails.
+/// as this GPU has shown that it can run that architecture's and they are under test. Throws std::runtime_error if
+/// selection fails.
 std::vector<KernelName> kernels_for(const Arguments& arguments);
 
 /// Whether a status says that a kernel has no code for this GPU, which is right only if its architecture is not the one

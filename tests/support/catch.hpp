@@ -2,12 +2,11 @@
 // both have.
 #pragma once
 
-#if __has_include(<catch2/catch_all.hpp>)
+// The build says which was found; a machine may have the headers of both.
+#if !defined(FLASHDMA_BWD_CATCH_VERSION)
+#error "the build defines FLASHDMA_BWD_CATCH_VERSION: the major version of Catch2 that it found"
+#elif FLASHDMA_BWD_CATCH_VERSION >= 3
 #include <catch2/catch_all.hpp>
-#define FLASHDMA_BWD_CATCH_VERSION 3
-#elif __has_include(<catch2/catch.hpp>)
-#include <catch2/catch.hpp>
-#define FLASHDMA_BWD_CATCH_VERSION 2
 #else
-#error "Catch2 was not found: install it (Debian and Ubuntu: apt install catch2) or turn FLASHDMA_BWD_BUILD_TESTS off"
+#include <catch2/catch.hpp>
 #endif
