@@ -47,6 +47,11 @@ void* upload(std::vector<bench::DeviceMemory>& memory, const std::vector<Element
   return memory.back().data();
 }
 
+// What an output or the workspace holds before the call: NaN, so that an element that nobody writes is seen.
+std::vector<std::uint16_t> poison(std::size_t count) {
+  return std::vector<std::uint16_t>(count, 0xffff);
+}
+
 int compare_on_gpu(DemoProblem& problem) {
   std::vector<bench::DeviceMemory> memory;
   Arguments arguments = problem.shapes();
@@ -58,15 +63,15 @@ int compare_on_gpu(DemoProblem& problem) {
   arguments.lse = static_cast<const float*>(upload(memory, problem.lse));
   arguments.mask.data = upload(memory, problem.mask);
   arguments.bias.data = upload(memory, problem.bias);
-  arguments.d_q.data = upload(memory, problem.d_q);
-  arguments.d_k.data = upload(memory, problem.d_k);
-  arguments.d_v.data = upload(memory, problem.d_v);
-  arguments.d_bias.data = upload(memory, problem.d_bias);
+  arguments.d_q.data = upload(memory, poison(problem.d_q.size()));
+  arguments.d_k.data = upload(memory, poison(problem.d_k.size()));
+  arguments.d_v.data = upload(memory, poison(problem.d_v.size()));
+  arguments.d_bias.data = upload(memory, poison(problem.d_bias.size()));
 
   std::size_t bytes = 0;
   if (const Status status = workspace_size(arguments, bytes); !status)
     return failed("workspace_size", status.message());
-  void* workspace = upload(memory, std::vector<char>(bytes));
+  void* workspace = upload(memory, std::vector<unsigned char>(bytes, 0xff));
   if (const Status status = backward(arguments, workspace, bytes, nullptr); !status)
     return failed("backward", status.message());
   if (const cudaError_t error = cudaDeviceSynchronize(); error != cudaSuccess)

@@ -38,7 +38,7 @@ struct Cta {
   std::barrier<> all;
   std::vector<std::unique_ptr<std::barrier<>>> warps;
 };
-inline Cta* cta = nullptr;
+inline std::unique_ptr<Cta> cta;
 
 /// Gives the values of all lanes of the warp to `read`.
 template <class T, class Read>
@@ -115,8 +115,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, unsigned thr
                           Arguments&&... arguments) {
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
-      host_cuda::Cta cta(threads);
-      host_cuda::cta = &cta;
+      host_cuda::cta = std::make_unique<host_cuda::Cta>(threads);
       std::vector<std::thread> lanes;
       lanes.reserve(threads);
       for (unsigned thread = 0; thread < threads; ++thread)
