@@ -43,7 +43,7 @@ bool check_shape(const TableRow& row, Diagnostics& diagnostics) {
 }
 
 void check_shared_memory(const TableRow& row, const KernelConfig& config, int limit, Diagnostics& diagnostics) {
-  const SharedMemoryLayout l = shared_memory_layout(config);
+  const AmpereSharedMemory l = ampere_shared_memory(config);
   if (l.total() <= limit) return;
   diagnostics.add(Rule::shared_memory, row.use_at,
                   "the tile needs " + number(l.total()) + " bytes of shared memory, " + number(l.total() - limit) +

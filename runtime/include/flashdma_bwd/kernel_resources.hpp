@@ -8,13 +8,15 @@
 
 namespace flashdma_bwd {
 
+inline constexpr int kWarpgroupThreads = 128;
+
 /// Threads of a CTA.
 constexpr int threads_per_block(const TileConfig& tile) {
-  return tile.warps * 32;
+  return tile.family == KernelFamily::hopper ? (1 + tile.consumer_warpgroups) * kWarpgroupThreads : tile.warps * 32;
 }
 
-/// The parts of a CTA's shared memory, in bytes, in the order in which they lie there.
-struct SharedMemoryLayout {
+/// The parts of a CTA's shared memory in the Ampere family, in bytes, in the order in which they lie there.
+struct AmpereSharedMemory {
   int key = 0;          ///< K tile: block_n x head_dim 16-bit
   int value = 0;        ///< V tile, 0 if it stays in registers
   int query = 0;        ///< Q tiles: q_stages x block_m x head_dim 16-bit
@@ -30,9 +32,9 @@ struct SharedMemoryLayout {
   }
 };
 
-constexpr SharedMemoryLayout shared_memory_layout(const KernelConfig& config) {
+constexpr AmpereSharedMemory ampere_shared_memory(const KernelConfig& config) {
   const TileConfig& tile = config.tile;
-  SharedMemoryLayout layout;
+  AmpereSharedMemory layout;
   layout.key = tile.block_n * config.head_dim * 2;
   layout.value = tile.value_in_registers ? 0 : tile.block_n * config.head_dim * 2;
   layout.query = tile.q_stages * tile.block_m * config.head_dim * 2;
@@ -46,14 +48,47 @@ constexpr SharedMemoryLayout shared_memory_layout(const KernelConfig& config) {
   return layout;
 }
 
+/// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after d_query.
+struct HopperSharedMemory {
+  int key = 0;         ///< K tile: block_n x head_dim 16-bit
+  int value = 0;       ///< V tile: block_n x head_dim 16-bit
+  int query = 0;       ///< Q tiles: q_stages x block_m x head_dim 16-bit
+  int d_out = 0;       ///< dO tiles: do_stages x block_m x head_dim 16-bit
+  int d_score = 0;     ///< dS tiles: ds_stages x block_m x block_n 16-bit
+  int d_query = 0;     ///< dQ on its way to global memory: block_m x head_dim float32
+  int statistics = 0;  ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
+  int state = 0;       ///< barriers and what the warps tell each other
+  constexpr int total() const { return key + value + query + d_out + d_score + d_query + statistics + state; }
+};
+
+constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
+  const TileConfig& tile = config.tile;
+  HopperSharedMemory layout;
+  layout.key = tile.block_n * config.head_dim * 2;
+  layout.value = tile.block_n * config.head_dim * 2;
+  layout.query = tile.q_stages * tile.block_m * config.head_dim * 2;
+  layout.d_out = tile.do_stages * tile.block_m * config.head_dim * 2;
+  layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
+  layout.d_query = tile.block_m * config.head_dim * 4;
+  layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
+  layout.state = 512;
+  return layout;
+}
+
 /// Bytes of shared memory that a CTA needs.
 constexpr int shared_memory_bytes(const KernelConfig& config) {
-  return shared_memory_layout(config).total();
+  return config.tile.family == KernelFamily::hopper ? hopper_shared_memory(config).total()
+                                                    : ampere_shared_memory(config).total();
+}
+
+/// Threads among which the accumulators are spread.
+constexpr int computing_threads(const TileConfig& tile) {
+  return tile.family == KernelFamily::hopper ? tile.consumer_warpgroups * kWarpgroupThreads : threads_per_block(tile);
 }
 
 /// Accumulator registers a thread holds through the loop: dK and dV.
 constexpr int resident_accumulator_registers(const KernelConfig& config) {
-  return 2 * config.tile.block_n * config.head_dim / threads_per_block(config.tile);
+  return 2 * config.tile.block_n * config.head_dim / computing_threads(config.tile);
 }
 
 /// V fragments a thread holds through the loop when `value_in_registers`: the warps along the queries each keep a copy.
@@ -64,8 +99,8 @@ constexpr int resident_value_registers(const KernelConfig& config) {
 
 /// Accumulators of the step: S and dP together, or dQ, whichever is larger.
 constexpr int step_accumulator_registers(const KernelConfig& config) {
-  const int scores = 2 * config.tile.block_m * config.tile.block_n / threads_per_block(config.tile);
-  const int d_query = config.tile.block_m * config.head_dim / threads_per_block(config.tile);
+  const int scores = 2 * config.tile.block_m * config.tile.block_n / computing_threads(config.tile);
+  const int d_query = config.tile.block_m * config.head_dim / computing_threads(config.tile);
   return scores > d_query ? scores : d_query;
 }
 
@@ -79,14 +114,36 @@ constexpr int estimated_registers(const KernelConfig& config) {
          step_accumulator_registers(config) + kWorkingRegisters;
 }
 
-/// Registers a thread may use when one CTA fills the multiprocessor's 65536 registers, at most 255.
+/// Registers a thread may use when one CTA fills the multiprocessor's 65536 registers, at most 255. Hopper: those of a
+/// consumer.
 constexpr int available_registers(const TileConfig& tile) {
+  if (tile.family == KernelFamily::hopper) return tile.consumer_registers;
   const int share = 65536 / threads_per_block(tile) / 8 * 8;
   return share > 255 ? 255 : share;
 }
 
-/// A violated divisibility rule, or nullptr. The text names the rule in terms of the table's fields.
+/// A violated rule of a Hopper tile, or nullptr.
+constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim) {
+  if (tile.block_m != 64 && tile.block_m != 128) return "block_m must be 64 or 128";
+  if (tile.consumer_warpgroups != 2) return "consumer_warpgroups must be 2";
+  if (head_dim > 128) return "head_dim must be at most 128: a consumer warpgroup holds 64 keys of dK and dV";
+  if (tile.block_n != 64 * tile.consumer_warpgroups) return "block_n must be 64 * consumer_warpgroups";
+  if (tile.block_m == 128 && head_dim > 64) return "block_m must be 64 where head_dim is above 64";
+  if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";
+  if (tile.do_stages < 2 || tile.do_stages > 3) return "do_stages must be 2 or 3";
+  if (tile.ds_stages != 2) return "ds_stages must be 2: dQ is computed one tile late";
+  if (tile.producer_registers % 8 != 0 || tile.producer_registers < 24)
+    return "producer_registers must be a multiple of 8, at least 24";
+  if (tile.consumer_registers % 8 != 0 || tile.consumer_registers > 256)
+    return "consumer_registers must be a multiple of 8, at most 256";
+  if ((tile.producer_registers + tile.consumer_warpgroups * tile.consumer_registers) * kWarpgroupThreads > 65536)
+    return "producer_registers + consumer_warpgroups * consumer_registers must be at most 512";
+  return nullptr;
+}
+
+/// A violated rule, or nullptr. The text names the rule in terms of the table's fields.
 constexpr const char* tile_shape_violation(const TileConfig& tile, int head_dim) {
+  if (tile.family == KernelFamily::hopper) return hopper_tile_violation(tile, head_dim);
   if (tile.block_m != 32 && tile.block_m != 64 && tile.block_m != 128) return "block_m must be 32, 64 or 128";
   if (tile.block_n != 32 && tile.block_n != 64 && tile.block_n != 128) return "block_n must be 32, 64 or 128";
   if (tile.warps != 4 && tile.warps != 8) return "warps must be 4 or 8";

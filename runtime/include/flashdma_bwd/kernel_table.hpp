@@ -20,6 +20,7 @@ inline constexpr Architecture kArchitectures[] = {Architecture::sm80, Architectu
 /// The hand-written kernel that a configuration parametrises.
 enum class KernelFamily : std::uint8_t {
   ampere,  ///< mma.sync, ldmatrix, cp.async: any compute capability from 8.0
+  hopper,  ///< wgmma, TMA, setmaxnreg, warp-specialised: compute capability 9.0 only
 };
 
 /// Element type of Q, K, V, O, dO and of the gradients.
@@ -53,18 +54,30 @@ constexpr int head_dim_bucket(int head_dim) {
 }
 
 /// The tunable part of a configuration: what a table row chooses. All counts are per CTA.
-/// Work of one step: a tile of block_m queries x block_n keys.
+/// Work of one step: a tile of block_m queries x block_n keys. Fields of the other family are 0.
 struct TileConfig {
   KernelFamily family = KernelFamily::ampere;
-  int block_m = 0;        ///< queries of a tile
-  int block_n = 0;        ///< keys of a tile; the CTA keeps them for its whole life
+  int block_m = 0;  ///< queries of a tile
+  int block_n = 0;  ///< keys of a tile; the CTA keeps them for its whole life
+
+  // Ampere family.
   int warps = 0;          ///< warps of 32 threads
   int score_warps_m = 0;  ///< warps along the queries in S = QK^T and dP = dO V^T; the others lie along the keys
   int dkv_warps_n = 0;    ///< warps along the keys in dV = P^T dO and dK = dS^T Q; the others lie along the head dim
   int dq_warps_m = 0;     ///< warps along the queries in dQ = dS K; the others lie along the head dim
-  int q_stages = 0;       ///< shared-memory buffers of Q (1 or 2)
-  int do_stages = 0;      ///< shared-memory buffers of dO (1 or 2)
+
+  // Both families.
+  int q_stages = 0;   ///< shared-memory buffers of Q (1 or 2; Hopper: 2 or 3)
+  int do_stages = 0;  ///< shared-memory buffers of dO (as q_stages)
+
+  // Ampere family.
   bool value_in_registers = false;  ///< V's fragments stay in registers; its shared memory is Q's and dO's
+
+  // Hopper family: one producer warpgroup of 128 threads and these that compute.
+  int consumer_warpgroups = 0;
+  int ds_stages = 0;           ///< shared-memory buffers of dS
+  int producer_registers = 0;  ///< a thread's, after setmaxnreg; multiples of 8
+  int consumer_registers = 0;
 
   friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
   friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;

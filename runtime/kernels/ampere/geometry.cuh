@@ -49,7 +49,7 @@ struct Geometry {
   using PairTile = SharedTile<kM, kN>;
 
   // Shared memory: byte offsets.
-  static constexpr SharedMemoryLayout kLayout = shared_memory_layout(kConfig);
+  static constexpr AmpereSharedMemory kLayout = ampere_shared_memory(kConfig);
   static constexpr int kKey = 0;
   static constexpr int kValue = kKey + kLayout.key;
   static constexpr int kQuery = kValue + kLayout.value;
