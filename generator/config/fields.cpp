@@ -4,6 +4,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <iterator>
 
+#include "selection/kernel_family.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -22,7 +23,16 @@ constexpr std::int64_t kBlockSizes[] = {32, 64, 128};
 constexpr std::int64_t kWarpCounts[] = {4, 8};
 constexpr std::int64_t kWarpShares[] = {1, 2, 4, 8};
 constexpr std::int64_t kStageCounts[] = {1, 2};
+constexpr std::int64_t kHopperBlockM[] = {64, 128};
+constexpr std::int64_t kHopperBlockN[] = {128};
+constexpr std::int64_t kConsumerWarpgroups[] = {2};
+constexpr std::int64_t kHopperStageCounts[] = {2, 3};
+constexpr std::int64_t kDsStageCounts[] = {2};
 constexpr std::int64_t kMostSms = 100000;
+
+constexpr std::span<const std::string_view> words_of_one(KernelFamily family) {
+  return std::span(kFamilyWords).subspan(static_cast<std::size_t>(family), 1);
+}
 
 using enum FieldType;
 
@@ -94,8 +104,9 @@ constexpr Field kWhen[] = {
     {.name = "work_items_per_sm", .type = range, .unit = "items of 128 keys of one head"},
     {.name = "mask_density", .type = range, .low = 0, .high = 1000, .unit = "active pairs per 1000"},
 };
-constexpr Field kUse[] = {
-    {.name = "family", .type = word, .words = kFamilyWords},
+constexpr Field kUse[] = {{.name = "family", .type = word, .words = kFamilyWords}};
+constexpr Field kAmpereUse[] = {
+    {.name = "family", .type = word, .words = words_of_one(KernelFamily::ampere)},
     {.name = "block_m", .type = integer, .required = true, .values = kBlockSizes, .unit = "queries"},
     {.name = "block_n", .type = integer, .required = true, .values = kBlockSizes, .unit = "keys"},
     {.name = "warps", .type = integer, .required = true, .values = kWarpCounts, .unit = "warps"},
@@ -106,6 +117,34 @@ constexpr Field kUse[] = {
     {.name = "do_stages", .type = integer, .required = true, .values = kStageCounts, .unit = "buffers"},
     {.name = "value_in_registers", .type = flag},
 };
+constexpr Field kHopperUse[] = {
+    {.name = "family", .type = word, .required = true, .words = words_of_one(KernelFamily::hopper)},
+    {.name = "block_m", .type = integer, .required = true, .values = kHopperBlockM, .unit = "queries"},
+    {.name = "block_n", .type = integer, .required = true, .values = kHopperBlockN, .unit = "keys"},
+    {.name = "consumer_warpgroups",
+     .type = integer,
+     .required = true,
+     .values = kConsumerWarpgroups,
+     .unit = "warpgroups"},
+    {.name = "q_stages", .type = integer, .required = true, .values = kHopperStageCounts, .unit = "buffers"},
+    {.name = "do_stages", .type = integer, .required = true, .values = kHopperStageCounts, .unit = "buffers"},
+    {.name = "ds_stages", .type = integer, .required = true, .values = kDsStageCounts, .unit = "buffers"},
+    // What setmaxnreg takes.
+    {.name = "producer_registers", .type = integer, .required = true, .low = 24, .high = 256, .unit = "registers"},
+    {.name = "consumer_registers", .type = integer, .required = true, .low = 24, .high = 256, .unit = "registers"},
+};
+
+/// Whether `use` has a key for `family` and for each field of a tile, and no other.
+constexpr bool has_fields_of(KernelFamily family, std::span<const Field> use) {
+  for (const TileField& tile_field : tile_fields(family)) {
+    bool found = false;
+    for (const Field& field : use) found = found || field.name == tile_field.name;
+    if (!found) return false;
+  }
+  return use.size() == tile_fields(family).size() + 1;
+}
+static_assert(has_fields_of(KernelFamily::ampere, kAmpereUse) && has_fields_of(KernelFamily::hopper, kHopperUse));
+
 constexpr Field kMeasured[] = {
     {.name = "gpu", .type = text, .required = true},
     {.name = "sm_count", .type = integer, .required = true, .low = 1, .high = kMostSms, .unit = "multiprocessors"},
@@ -140,14 +179,21 @@ const MapFields kTableFields{"a table", "table", kTable};
 const MapFields kRowFields{"a row", "row", kRow};
 const MapFields kWhenFields{"`when`", "when", kWhen};
 const MapFields kUseFields{"`use`", "use", kUse};
+const MapFields kAmpereUseFields{"`use`", "ampere_use", kAmpereUse};
+const MapFields kHopperUseFields{"`use` of the family hopper", "hopper_use", kHopperUse};
 const MapFields kMeasuredFields{"`measured`", "measured", kMeasured};
 const MapFields kProfileFields{"a profile", "profile", kProfile};
 const MapFields kInstantiateFields{"`instantiate`", "instantiate", kInstantiate};
 
+const MapFields& use_fields(KernelFamily family) {
+  return family == KernelFamily::hopper ? kHopperUseFields : kAmpereUseFields;
+}
+
 std::span<const MapFields* const> all_map_fields() {
   static constexpr const MapFields* kAll[] = {
-      &kArchitectureFields, &kLimitsFields, &kBuildFields,    &kKernelCostFields, &kTableFields,      &kRowFields,
-      &kWhenFields,         &kUseFields,    &kMeasuredFields, &kProfileFields,    &kInstantiateFields};
+      &kArchitectureFields, &kLimitsFields,  &kBuildFields,      &kKernelCostFields, &kTableFields,
+      &kRowFields,          &kWhenFields,    &kUseFields,        &kAmpereUseFields,  &kHopperUseFields,
+      &kMeasuredFields,     &kProfileFields, &kInstantiateFields};
   return kAll;
 }
 

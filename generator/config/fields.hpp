@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <flashdma_bwd/kernel_table.hpp>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -52,10 +53,15 @@ extern const MapFields kKernelCostFields;
 extern const MapFields kTableFields;
 extern const MapFields kRowFields;
 extern const MapFields kWhenFields;
-extern const MapFields kUseFields;
+extern const MapFields kUseFields;  ///< what tells the families apart; the tile is in one of the next two
+extern const MapFields kAmpereUseFields;
+extern const MapFields kHopperUseFields;
 extern const MapFields kMeasuredFields;
 extern const MapFields kProfileFields;
 extern const MapFields kInstantiateFields;
+
+/// All keys of `use` in a row of this family.
+const MapFields& use_fields(KernelFamily family);
 
 /// All of the above.
 std::span<const MapFields* const> all_map_fields();

@@ -1,10 +1,12 @@
 // configs/tables/NAME.yaml
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "config/map_reader.hpp"
 #include "config/read.hpp"
 #include "selection/configuration_name.hpp"
+#include "selection/kernel_family.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -37,22 +39,58 @@ When read_when(const Node& node, Diagnostics& diagnostics) {
   return when;
 }
 
+bool has_field(KernelFamily family, std::string_view name) {
+  return std::ranges::any_of(use_fields(family).fields, [&](const Field& field) { return field.name == name; });
+}
+
+/// `use` without the keys that only the other family has, which are reported. Empty where `family` was left out and
+/// seems to be forgotten: every other finding would follow from that.
+std::optional<Node> without_other_family(const Node& use, KernelFamily family, bool is_given,
+                                         Diagnostics& diagnostics) {
+  const KernelFamily other = family == KernelFamily::hopper ? KernelFamily::ampere : KernelFamily::hopper;
+  const std::string wanted = "`family: " + std::string(word(other)) + '`';
+  Node own = use;
+  own.entries.clear();
+  for (const Entry& entry : use.entries) {
+    const std::string& key = entry.key.text;
+    if (has_field(family, key) || !has_field(other, key)) {
+      own.entries.push_back(entry);
+      continue;
+    }
+    const std::string message = '`' + key + "` is a key of the family " + std::string(word(other)) +
+                                (is_given ? ", not of " : ", and `use` without `family` is of the family ") +
+                                std::string(word(family));
+    diagnostics.add(Rule::family_key, entry.key.at, message,
+                    {is_given ? "remove it, or write " + wanted + " and the keys of that family"
+                              : "add " + wanted + ", or remove the key"});
+    if (!is_given) return std::nullopt;
+  }
+  return own;
+}
+
 TileConfig read_use(const Node& node, TableRow& row, Diagnostics& diagnostics) {
-  const MapReader reader(node, kUseFields, diagnostics);
-  for (const Field& field : kUseFields.fields)
-    if (reader.find(field.name) != nullptr) row.use_fields.emplace(field.name, reader.at(field.name));
-  const auto integer = [&](std::string_view key) { return static_cast<int>(reader.integer(key).value_or(0)); };
   TileConfig tile;
-  if (const auto family = reader.word("family")) tile.family = static_cast<KernelFamily>(*family);
-  tile.block_m = integer("block_m");
-  tile.block_n = integer("block_n");
-  tile.warps = integer("warps");
-  tile.score_warps_m = integer("score_warps_m");
-  tile.dkv_warps_n = integer("dkv_warps_n");
-  tile.dq_warps_m = integer("dq_warps_m");
-  tile.q_stages = integer("q_stages");
-  tile.do_stages = integer("do_stages");
-  tile.value_in_registers = reader.flag("value_in_registers").value_or(false);
+  const auto given = std::ranges::find_if(node.entries, [](const Entry& entry) { return entry.key.text == "family"; });
+  const bool is_given = given != node.entries.end();
+  if (is_given) {
+    Node choice = node;
+    choice.entries = {*given};
+    const std::optional<std::uint8_t> family = MapReader(choice, kUseFields, diagnostics).word("family");
+    if (!family) return tile;
+    tile.family = static_cast<KernelFamily>(*family);
+  }
+  const std::optional<Node> own = without_other_family(node, tile.family, is_given, diagnostics);
+  if (!own) return tile;
+
+  const MapFields& fields = use_fields(tile.family);
+  const MapReader reader(*own, fields, diagnostics);
+  for (const Field& field : fields.fields)
+    if (reader.find(field.name) != nullptr) row.use_fields.emplace(field.name, reader.at(field.name));
+  for (const TileField& field : tile_fields(tile.family))
+    if (field.number != nullptr)
+      tile.*field.number = static_cast<int>(reader.integer(field.name).value_or(0));
+    else
+      tile.*field.flag = reader.flag(field.name).value_or(false);
   return tile;
 }
 

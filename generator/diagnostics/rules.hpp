@@ -31,6 +31,8 @@ enum class Rule : std::uint8_t {
   provenance_missing,
   provenance_conflict,
   // Configurations
+  family_key,
+  family_architecture,
   tile_shape,
   threads,
   shared_memory,

@@ -1,8 +1,12 @@
 // C++ expressions, with designated initialisers, so that the emitted code reads without the header beside it.
 #include "emit/cpp_text.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
+#include <vector>
 
+#include "selection/kernel_family.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -32,15 +36,22 @@ std::string cpp_string(std::string_view text) {
   return result + '"';
 }
 
-std::string cpp_tile(const TileConfig& t) {
-  const auto integer = [](const char* name, int value) {
-    return std::string(", .") + name + " = " + std::to_string(value);
+std::string cpp_tile(const TileConfig& tile) {
+  constexpr int kFieldsPerLine = 5;
+  const auto address = [&](const TileField& field) {
+    return field.number != nullptr ? static_cast<const void*>(&(tile.*field.number)) : &(tile.*field.flag);
   };
-  return "{\n    .family = KernelFamily::" + enumerator_name(t.family) + integer("block_m", t.block_m) +
-         integer("block_n", t.block_n) + integer("warps", t.warps) + integer("score_warps_m", t.score_warps_m) +
-         ",\n    " + integer("dkv_warps_n", t.dkv_warps_n).substr(2) + integer("dq_warps_m", t.dq_warps_m) +
-         integer("q_stages", t.q_stages) + integer("do_stages", t.do_stages) +
-         ", .value_in_registers = " + boolean(t.value_in_registers) + '}';
+  std::vector<TileField> fields(tile_fields(tile.family).begin(), tile_fields(tile.family).end());
+  // Designated initialisers stand in the order of declaration, which is that of the addresses.
+  std::ranges::sort(fields, std::ranges::less{}, address);
+  std::string text = "{\n    .family = KernelFamily::" + enumerator_name(tile.family);
+  int count = 1;
+  for (const TileField& field : fields) {
+    text += count++ % kFieldsPerLine == 0 ? ",\n    ." : ", .";
+    text += std::string(field.name) + " = ";
+    text += field.number != nullptr ? std::to_string(tile.*field.number) : boolean(tile.*field.flag);
+  }
+  return text + '}';
 }
 
 std::string cpp_config(const KernelConfig& config, const std::string& tile) {

@@ -1,9 +1,12 @@
-// Divisibility, threads, shared memory and registers of tiles, by the closed formulas of kernel_resources.hpp.
+// Families, divisibility, threads, shared memory and registers of tiles, by the closed formulas of
+// kernel_resources.hpp.
 #include <algorithm>
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <string>
 #include <utility>
 
+#include "selection/kernel_family.hpp"
+#include "selection/vocabulary.hpp"
 #include "validation/validate.hpp"
 
 namespace flashdma_bwd::generator {
@@ -27,39 +30,106 @@ Location place_of(const TableRow& row, const std::string& rule) {
   return field != row.use_fields.end() ? field->second : row.use_at;
 }
 
+bool check_family(const Table& table, const TableRow& row, Diagnostics& diagnostics) {
+  if (runs_on(row.use.family, table.architecture)) return true;
+  const std::string architecture(word(table.architecture));
+  diagnostics.add(Rule::family_architecture, place_of(row, "family"),
+                  "kernels of the family " + std::string(word(row.use.family)) + " do not run on " + architecture,
+                  {"wgmma and TMA exist on compute capability 9.0 only",
+                   "move the row to the table of sm90, or give it a tile of the family ampere"});
+  return false;
+}
+
+/// "head_dim 96, block_m 64, ..."
+std::string numbers_of(const TableRow& row) {
+  std::string text = "head_dim " + number(row.when.head_dim);
+  for (const TileField& field : tile_fields(row.use.family))
+    if (field.number != nullptr) text += ", " + std::string(field.name) + ' ' + number(row.use.*field.number);
+  return text;
+}
+
 bool check_shape(const TableRow& row, Diagnostics& diagnostics) {
   const char* violation = tile_shape_violation(row.use, row.when.head_dim);
   if (violation == nullptr) return true;
   std::string rule = violation;
   // The field at fault may be head_dim, whose value is in `when`.
   const Location at = rule.starts_with("head_dim") ? row.when_at : place_of(row, rule);
-  const TileConfig& t = row.use;
-  diagnostics.add(Rule::tile_shape, at, rule,
-                  {"head_dim " + number(row.when.head_dim) + ", block_m " + number(t.block_m) + ", block_n " +
-                   number(t.block_n) + ", warps " + number(t.warps) + ", score_warps_m " + number(t.score_warps_m) +
-                   ", dkv_warps_n " + number(t.dkv_warps_n) + ", dq_warps_m " + number(t.dq_warps_m) +
-                   "; a warp's share is a multiple of 16 in each direction"});
+  std::string note = numbers_of(row);
+  if (row.use.family == KernelFamily::ampere) note += "; a warp's share is a multiple of 16 in each direction";
+  diagnostics.add(Rule::tile_shape, at, rule, {note});
   return false;
 }
 
-void check_shared_memory(const TableRow& row, const KernelConfig& config, int limit, Diagnostics& diagnostics) {
+void check_threads(const TableRow& row, const ArchitectureSpec& spec, Diagnostics& diagnostics) {
+  const int threads = threads_per_block(row.use);
+  if (threads <= spec.threads_per_block) return;
+  const bool hopper = row.use.family == KernelFamily::hopper;
+  diagnostics.add(Rule::threads, place_of(row, hopper ? "consumer_warpgroups" : "warps"),
+                  (hopper ? "a producer and " + number(row.use.consumer_warpgroups) + " consumer warpgroups"
+                          : number(row.use.warps) + " warps") +
+                      " are " + number(threads) + " threads, more than the " + number(spec.threads_per_block) +
+                      " that a block may have");
+}
+
+std::string shared_memory_sum(const KernelConfig& config) {
+  if (config.tile.family == KernelFamily::hopper) {
+    const HopperSharedMemory l = hopper_shared_memory(config);
+    return sum({{"K", l.key},
+                {"V", l.value},
+                {"Q", l.query},
+                {"dO", l.d_out},
+                {"dS", l.d_score},
+                {"dQ", l.d_query},
+                {"LSE and D", l.statistics},
+                {"bias", l.bias},
+                {"state", l.state}},
+               l.total());
+  }
   const AmpereSharedMemory l = ampere_shared_memory(config);
-  if (l.total() <= limit) return;
+  return sum({{"K", l.key},
+              {"V", l.value},
+              {"Q", l.query},
+              {"dO", l.d_out},
+              {"P", l.probability},
+              {"dS", l.d_score},
+              {"LSE and D", l.statistics},
+              {"positions", l.positions},
+              {"bias", l.bias},
+              {"state", l.state}},
+             l.total());
+}
+
+void check_shared_memory(const TableRow& row, const KernelConfig& config, int limit, Diagnostics& diagnostics) {
+  const int needed = shared_memory_bytes(config);
+  if (needed <= limit) return;
   diagnostics.add(Rule::shared_memory, row.use_at,
-                  "the tile needs " + number(l.total()) + " bytes of shared memory, " + number(l.total() - limit) +
+                  "the tile needs " + number(needed) + " bytes of shared memory, " + number(needed - limit) +
                       " more than the " + number(limit) + " that a block may have",
-                  {sum({{"K", l.key},
-                        {"V", l.value},
-                        {"Q", l.query},
-                        {"dO", l.d_out},
-                        {"P", l.probability},
-                        {"dS", l.d_score},
-                        {"LSE and D", l.statistics},
-                        {"positions", l.positions},
-                        {"bias", l.bias},
-                        {"state", l.state}},
-                       l.total()),
-                   "fewer stages, a smaller block_m or block_n, or value_in_registers need less"});
+                  {shared_memory_sum(config), row.use.family == KernelFamily::hopper
+                                                  ? "fewer stages or a smaller block_m need less"
+                                                  : "fewer stages, a smaller block_m or block_n, or "
+                                                    "value_in_registers need less"});
+}
+
+/// What setmaxnreg hands out must be there: a block gets its registers at launch, the same number for each thread, and
+/// a consumer waits forever for what its producer cannot give up.
+bool check_register_budget(const TableRow& row, const ArchitectureSpec& spec, Diagnostics& diagnostics) {
+  if (row.use.family != KernelFamily::hopper) return true;
+  const TileConfig& tile = row.use;
+  const int threads = threads_per_block(tile), warpgroups = threads / kWarpgroupThreads;
+  const int share = spec.registers_per_multiprocessor / threads / 8 * 8;
+  const int wanted = tile.producer_registers + tile.consumer_warpgroups * tile.consumer_registers;
+  if (wanted <= warpgroups * share) return true;
+  diagnostics.add(Rule::registers, place_of(row, "consumer_registers"),
+                  "the warpgroups want " + number(wanted) + " registers for a thread of each, " +
+                      number(wanted - warpgroups * share) + " more than the " + number(warpgroups * share) +
+                      " that they are launched with",
+                  {"producer_registers " + number(tile.producer_registers) + " + " + number(tile.consumer_warpgroups) +
+                       " * consumer_registers " + number(tile.consumer_registers) + " = " + number(wanted),
+                   "a launch gives each thread " + number(spec.registers_per_multiprocessor) + " / " + number(threads) +
+                       " threads = " + number(share) + " registers, in units of 8: " + number(warpgroups) + " * " +
+                       number(share) + " = " + number(warpgroups * share)});
+  return false;
 }
 
 void check_registers(const TableRow& row, const KernelConfig& config, const ArchitectureSpec& spec,
@@ -67,33 +137,34 @@ void check_registers(const TableRow& row, const KernelConfig& config, const Arch
   const int threads = threads_per_block(config.tile);
   // The hardware hands registers out in units of 8 a thread.
   const int share = spec.registers_per_multiprocessor / threads / 8 * 8;
-  const int limit = std::min(share, spec.registers_per_thread);
+  const bool hopper = config.tile.family == KernelFamily::hopper;
+  const int limit = std::min(hopper ? config.tile.consumer_registers : share, spec.registers_per_thread);
   const int needed = estimated_registers(config);
   if (needed <= limit) return;
-  diagnostics.add(
-      Rule::registers, row.use_at,
-      "the tile needs about " + number(needed) + " registers a thread, " + number(needed - limit) + " more than the " +
-          number(limit) + " that there are",
-      {sum({{"dK and dV", resident_accumulator_registers(config)},
-            {"V", resident_value_registers(config)},
-            {"S and dP, or dQ", step_accumulator_registers(config)},
-            {"operands and addresses", kWorkingRegisters}},
-           needed),
-       "the limit is the smaller of " + number(spec.registers_per_thread) + " and " +
-           number(spec.registers_per_multiprocessor) + " / " + number(threads) + " threads = " + number(share)});
+  diagnostics.add(Rule::registers, row.use_at,
+                  "the tile needs about " + number(needed) + " registers a " + (hopper ? "consumer " : "") +
+                      "thread, " + number(needed - limit) + " more than the " + number(limit) + " that there are",
+                  {sum({{"dK and dV", resident_accumulator_registers(config)},
+                        {"V", resident_value_registers(config)},
+                        {"S and dP, or dQ", step_accumulator_registers(config)},
+                        {"operands and addresses", working_registers(config.tile)}},
+                       needed),
+                   "the limit is the smaller of " + number(spec.registers_per_thread) + " and " +
+                       (hopper ? "consumer_registers = " + number(config.tile.consumer_registers)
+                               : number(spec.registers_per_multiprocessor) + " / " + number(threads) +
+                                     " threads = " + number(share))});
 }
 
 }  // namespace
 
 void validate_resources(const Table& table, const ArchitectureSpec& spec, Diagnostics& diagnostics) {
   for (const TableRow& row : table.rows) {
-    if (!row.complete || !check_shape(row, diagnostics)) continue;
+    if (!row.complete || !check_family(table, row, diagnostics) || !check_register_budget(row, spec, diagnostics) ||
+        !check_shape(row, diagnostics))
+      continue;
     // Data type, bias and softcap do not change what a tile needs.
     const KernelConfig config{table.architecture, row.when.head_dim, DataType::bf16, BiasKind::none, false, row.use};
-    if (const int threads = threads_per_block(row.use); threads > spec.threads_per_block)
-      diagnostics.add(Rule::threads, place_of(row, "warps"),
-                      number(row.use.warps) + " warps are " + number(threads) + " threads, more than the " +
-                          number(spec.threads_per_block) + " that a block may have");
+    check_threads(row, spec, diagnostics);
     check_shared_memory(row, config, spec.shared_memory_per_block, diagnostics);
     check_registers(row, config, spec, diagnostics);
   }

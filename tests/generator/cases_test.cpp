@@ -1,8 +1,8 @@
 // One case for every rule, and transcripts of the verbs: cases/NAME.KIND.yaml or cases/NAME.case, and NAME.expected.
 //
 // NAME.table.yaml, NAME.architecture.yaml and NAME.profile.yaml are read and validated; expected are the findings as
-// text. NAME.case is a list of edits of a copy of cases/base, and of command lines to run there; expected is what they
-// print.
+// text. NAME.case is a list of edits of a copy of cases/base, or of cases/TREE after `tree TREE`, and of command lines
+// to run there; expected is what they print.
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -20,10 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ArchitectureSpec base_architecture() {
+/// The limits of sm90, or of sm80 for all others.
+ArchitectureSpec limits_of(Architecture architecture) {
   Diagnostics diagnostics;
-  const fs::path path = cases_dir() / "base/configs/architectures/sm80.yaml";
-  const std::optional<ArchitectureSpec> spec = read_architecture({"sm80.yaml", "sm80.yaml", read(path)}, diagnostics);
+  const fs::path path = cases_dir() / (architecture == Architecture::sm90 ? "hopper/configs/architectures/sm90.yaml"
+                                                                          : "base/configs/architectures/sm80.yaml");
+  const std::optional<ArchitectureSpec> spec = read_architecture({"limits", "limits", read(path)}, diagnostics);
   REQUIRE(spec);
   return *spec;
 }
@@ -34,7 +36,7 @@ std::string findings_of(const fs::path& file) {
   Diagnostics diagnostics;
   if (name.find(".table.") != std::string::npos) {
     if (const std::optional<Table> table = read_table(source, diagnostics)) {
-      validate_resources(*table, base_architecture(), diagnostics);
+      validate_resources(*table, limits_of(table->architecture), diagnostics);
       if (table->complete) validate_coverage(*table, diagnostics);
     }
   } else if (name.find(".architecture.") != std::string::npos) {
@@ -89,7 +91,10 @@ std::string run_case(const fs::path& file) {
       continue;
     }
     const fs::path path = take_word(line);
-    if (verb == "remove") {
+    if (verb == "tree") {
+      fs::remove_all("configs");
+      fs::copy(cases_dir() / path, ".", fs::copy_options::recursive);
+    } else if (verb == "remove") {
       fs::remove(path);
     } else if (verb == "rename") {
       fs::rename(path, line);

@@ -88,6 +88,31 @@ rows:
   CHECK(row.line == 3);
 }
 
+TEST_CASE("every part of a tile of the Hopper family is read", "[configuration]") {
+  Diagnostics diagnostics;
+  const SourceFile source{"t.yaml", "t.yaml", R"(architecture: sm90
+rows:
+- when: {head_dim: 128}
+  use: {family: hopper, block_m: 64, block_n: 128, consumer_warpgroups: 2, q_stages: 3, do_stages: 2, ds_stages: 2,
+        producer_registers: 32, consumer_registers: 232}
+  derived: "a test"
+)"};
+  const std::optional<Table> table = read_table(source, diagnostics);
+  INFO(render_text(diagnostics, {source}, false));
+  REQUIRE(table);
+  REQUIRE(table->complete);
+  REQUIRE(table->rows.size() == 1);
+  CHECK(table->rows[0].use == TileConfig{.family = KernelFamily::hopper,
+                                         .block_m = 64,
+                                         .block_n = 128,
+                                         .q_stages = 3,
+                                         .do_stages = 2,
+                                         .consumer_warpgroups = 2,
+                                         .ds_stages = 2,
+                                         .producer_registers = 32,
+                                         .consumer_registers = 232});
+}
+
 TEST_CASE("a set of all words is no condition", "[configuration]") {
   Diagnostics diagnostics;
   const std::string use =

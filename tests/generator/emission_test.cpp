@@ -34,13 +34,15 @@ struct Grouping : std::numpunct<char> {
 }  // namespace
 
 TEST_CASE("the emitted files are the golden ones", "[emit]") {
-  const std::filesystem::path golden = source_dir() / "tests/generator/golden";
-  const std::vector<EmittedFile> files = emit_from(cases_dir() / "base/configs", "small");
-  for (const EmittedFile& file : files) {
-    INFO(file.path);
-    check_expected(file.text, golden / file.path);
+  for (const char* tree : {"base", "hopper"}) {
+    const std::filesystem::path golden = source_dir() / "tests/generator/golden" / tree;
+    const std::vector<EmittedFile> files = emit_from(cases_dir() / tree / "configs", "small");
+    for (const EmittedFile& file : files) {
+      INFO(tree << ": " << file.path);
+      check_expected(file.text, golden / file.path);
+    }
+    CHECK(read_tree(golden).size() == files.size());
   }
-  CHECK(read_tree(golden).size() == files.size());
 }
 
 TEST_CASE("the output does not depend on the locale or on where the tables lie", "[emit]") {

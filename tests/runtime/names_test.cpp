@@ -11,6 +11,12 @@
 namespace flashdma_bwd::testing {
 namespace {
 
+void add_if_allowed(std::vector<TileConfig>& tiles, const TileConfig& tile) {
+  if (std::any_of(std::begin(kHeadDimBuckets), std::end(kHeadDimBuckets),
+                  [&](int head_dim) { return tile_shape_violation(tile, head_dim) == nullptr; }))
+    tiles.push_back(tile);
+}
+
 /// Every tile that the divisibility rules allow for some head dim.
 std::vector<TileConfig> all_tiles() {
   std::vector<TileConfig> tiles;
@@ -24,10 +30,20 @@ std::vector<TileConfig> all_tiles() {
                 for (bool in_registers : {false, true}) {
                   const TileConfig tile{KernelFamily::ampere, block_m,        block_n,     warps, score, dkv, dq,
                                         1 + stages / 2,       1 + stages % 2, in_registers};
-                  if (std::any_of(std::begin(kHeadDimBuckets), std::end(kHeadDimBuckets),
-                                  [&](int head_dim) { return tile_shape_violation(tile, head_dim) == nullptr; }))
-                    tiles.push_back(tile);
+                  add_if_allowed(tiles, tile);
                 }
+  for (int block_m : {64, 128})
+    for (int stages : {0, 1, 2, 3})
+      for (int producer = 24; producer <= 504; producer += 8)
+        for (int consumer = 0; consumer <= 256; consumer += 8) {
+          TileConfig tile = hopper_tile();
+          tile.block_m = block_m;
+          tile.q_stages = 2 + stages / 2;
+          tile.do_stages = 2 + stages % 2;
+          tile.producer_registers = producer;
+          tile.consumer_registers = consumer;
+          add_if_allowed(tiles, tile);
+        }
   return tiles;
 }
 
@@ -74,6 +90,8 @@ TEST_CASE("a canonical name has the documented form") {
   const KernelConfig config{Architecture::sm90,   128,  DataType::bf16,
                             BiasKind::key_vector, true, {KernelFamily::ampere, 64, 128, 8, 2, 4, 2, 2, 1, true}};
   CHECK(configuration_name(config) == "bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_vreg_keybias_softcap");
+  CHECK(configuration_name({Architecture::sm90, 128, DataType::fp16, BiasKind::none, false, hopper_tile()}) ==
+        "bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_nobias");
 }
 
 TEST_CASE("texts that are not canonical are refused, and the error shows where") {
@@ -85,7 +103,12 @@ TEST_CASE("texts that are not canonical are refused, and the error shows where")
       {"bwd_sm90_d-8_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_nobias", "a head dim at `-8"},
       {"bwd_sm90_d99999999999_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_nobias", "a head dim at `99999999999"},
       {"bwd_sm90_d128_fp32_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_nobias", "`fp16` or `bf16` at `fp32"},
-      {"bwd_sm90_d128_bf16_hopper_m64n128_w8_s2_kv4_dq2_q2_do1_nobias", "kernel family"},
+      {"bwd_sm90_d128_bf16_volta_m64n128_w8_s2_kv4_dq2_q2_do1_nobias",
+       "expected a kernel family, `ampere` or `hopper`, at `volta_m64"},
+      {"bwd_sm90_d128_bf16_hopper_m64n128_w8_s2_kv4_dq2_q2_do1_nobias", "`_wg<number>` at `_w8"},
+      {"bwd_sm90_d128_bf16_ampere_m64n128_wg2_q2_do2_ds2_r24c240_nobias", "`_w<number>` at `_wg2"},
+      {"bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24_nobias", "`c<number>` at `_nobias"},
+      {"bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_vreg_nobias", "`_nobias`, `_keybias` or `_tilebias`"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_kv4_dq2_q2_do1_nobias", "`_s<number>` at `_kv4"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1", "`_nobias`"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_nobias_vreg", "`_vreg`"},
@@ -100,10 +123,12 @@ TEST_CASE("texts that are not canonical are refused, and the error shows where")
 }
 
 TEST_CASE("cutting a name anywhere makes it another text") {
-  const std::string name = "bwd_sm80_d64_fp16_ampere_m64n64_w8_s4_kv4_dq2_q2_do1_nobias";
-  REQUIRE(parse_configuration_name(name));
-  for (std::size_t length = 0; length < name.size(); ++length)
-    CHECK_FALSE(parse_configuration_name(name.substr(0, length)));
+  for (const std::string name : {"bwd_sm80_d64_fp16_ampere_m64n64_w8_s4_kv4_dq2_q2_do1_nobias",
+                                 "bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r24c240_nobias"}) {
+    REQUIRE(parse_configuration_name(name));
+    for (std::size_t length = 0; length < name.size(); ++length)
+      CHECK_FALSE(parse_configuration_name(name.substr(0, length)));
+  }
 }
 
 }  // namespace flashdma_bwd::testing

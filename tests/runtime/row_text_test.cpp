@@ -68,6 +68,16 @@ TEST_CASE("the rows of the tables round trip as text") {
   for (const Row& row : generated_rows()) check_round_trip(row);
 }
 
+TEST_CASE("a row with a tile of the Hopper family round trips as text") {
+  Row row;
+  row.architecture = Architecture::sm90;
+  row.when.head_dim = 128;
+  row.use = hopper_tile();
+  row.provenance_text = "text";
+  CHECK(row_text(row) == "sm90 head_dim=128 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: text");
+  check_round_trip(row);
+}
+
 TEST_CASE("rows with any conditions round trip as text") {
   ProblemSource source(11);
   for (int i = 0; i < 2000; ++i) check_round_trip(random_row(source));
@@ -106,6 +116,8 @@ TEST_CASE("a malformed row is refused with the reason") {
       {"sm80 head_dim=64", "` => <tile>` is missing"},
       {"sm80 head_dim=64 => ampere_m64n64", "the tile `ampere_m64n64`"},
       {"sm80 head_dim=64 => ampere_m48n64_w8_s4_kv4_dq2_q2_do1 ; derived: x", "block_m must be 32, 64 or 128"},
+      {"sm90 head_dim=192 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: x", "head_dim must be at most 128"},
+      {"sm80 head_dim=64 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: x", "its family do not run on sm80"},
       {"sm80 head_dim=64 => " + std::string(kTile), "` ; derived: <text>`"},
       {"sm80 head_dim=64 => " + std::string(kTile) + " ; guessed: x", "`guessed: x`"},
   };

@@ -176,6 +176,23 @@ TEST_CASE("a row whose shared memory does not fit the GPU fails, and explain has
   CHECK(contains(text, "at least " + std::to_string(needed) + " bytes, is " + std::to_string(needed - 1)));
 }
 
+TEST_CASE("a row of the Hopper family decides like any other, by its own shared memory") {
+  Row row = generated_rows()[0];
+  row.architecture = Architecture::sm90;
+  row.when = {};
+  row.when.head_dim = 128;
+  row.use = hopper_tile();
+  const Problem problem = ordinary_problem();
+  const std::vector<Row> rows{row};
+  const SelectionResult result = select_kernel(kH100, problem, rows);
+  REQUIRE(result.status == SelectionStatus::ok);
+  CHECK(result.config.tile == hopper_tile());
+  DeviceTraits smaller = kH100;
+  smaller.shared_memory_per_block = hopper_shared_memory(result.config).total() - 1;
+  CHECK(select_kernel(smaller, problem, rows).status == SelectionStatus::no_row);
+  CHECK(contains(explain_selection(kH100, problem, rows), "hopper_m64n128_wg2_q2_do2_ds2_r24c240: chosen"));
+}
+
 TEST_CASE("each condition of a row decides, in the order of the rows, and explain shows expected and actual") {
   Row special = generated_rows()[0];
   special.file = "special.yaml";

@@ -37,6 +37,18 @@ PretendedBuild::PretendedBuild(ArchitectureSet architectures, const std::string&
   table_ = {generated_rows(), kernels_, compiled, 0, "pretended", "0123456789abcdef"};
 }
 
+TileConfig hopper_tile() {
+  return {.family = KernelFamily::hopper,
+          .block_m = 64,
+          .block_n = 128,
+          .q_stages = 2,
+          .do_stages = 2,
+          .consumer_warpgroups = 2,
+          .ds_stages = 2,
+          .producer_registers = 24,
+          .consumer_registers = 240};
+}
+
 Problem ordinary_problem() {
   Problem problem;
   problem.head_dim = 128;

@@ -41,6 +41,9 @@ inline constexpr ArchitectureSet set_of(std::initializer_list<Architecture> arch
   return set;
 }
 
+/// A tile of the Hopper family that suits head dims up to 128.
+TileConfig hopper_tile();
+
 /// A problem in the middle of the domain.
 Problem ordinary_problem();
 

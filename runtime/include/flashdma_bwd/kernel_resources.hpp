@@ -57,8 +57,9 @@ struct HopperSharedMemory {
   int d_score = 0;     ///< dS tiles: ds_stages x block_m x block_n 16-bit
   int d_query = 0;     ///< dQ on its way to global memory: block_m x head_dim float32
   int statistics = 0;  ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
+  int bias = 0;        ///< key-vector bias: block_n float32, and two sums of dS for each consumer thread
   int state = 0;       ///< barriers and what the warps tell each other
-  constexpr int total() const { return key + value + query + d_out + d_score + d_query + statistics + state; }
+  constexpr int total() const { return key + value + query + d_out + d_score + d_query + statistics + bias + state; }
 };
 
 constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
@@ -71,7 +72,8 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
   layout.d_query = tile.block_m * config.head_dim * 4;
   layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
-  layout.state = 512;
+  layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+  layout.state = 768;
   return layout;
 }
 
@@ -104,14 +106,17 @@ constexpr int step_accumulator_registers(const KernelConfig& config) {
   return scores > d_query ? scores : d_query;
 }
 
-/// Registers that the compiler needs beside accumulators: operand fragments, addresses, statistics. An estimate that
-/// rejects hopeless configurations early; the build's ptxas gate is the final word.
-inline constexpr int kWorkingRegisters = 48;
+/// Registers that the compiler needs beside accumulators: operand fragments (which Hopper reads from shared memory),
+/// addresses, statistics. An estimate that rejects hopeless configurations early; the build's ptxas gate is the final
+/// word.
+constexpr int working_registers(const TileConfig& tile) {
+  return tile.family == KernelFamily::hopper ? 40 : 48;
+}
 
 /// Estimated peak of registers per thread.
 constexpr int estimated_registers(const KernelConfig& config) {
   return resident_accumulator_registers(config) + resident_value_registers(config) +
-         step_accumulator_registers(config) + kWorkingRegisters;
+         step_accumulator_registers(config) + working_registers(config.tile);
 }
 
 /// Registers a thread may use when one CTA fills the multiprocessor's 65536 registers, at most 255. Hopper: those of a
@@ -136,8 +141,11 @@ constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim
     return "producer_registers must be a multiple of 8, at least 24";
   if (tile.consumer_registers % 8 != 0 || tile.consumer_registers > 256)
     return "consumer_registers must be a multiple of 8, at most 256";
-  if ((tile.producer_registers + tile.consumer_warpgroups * tile.consumer_registers) * kWarpgroupThreads > 65536)
-    return "producer_registers + consumer_warpgroups * consumer_registers must be at most 512";
+  // What the launch gives each thread, in units of 8, is all that setmaxnreg can deal out: more would wait for ever.
+  const int threads = threads_per_block(tile);
+  if (tile.producer_registers + tile.consumer_warpgroups * tile.consumer_registers >
+      65536 / threads / 8 * 8 * (threads / kWarpgroupThreads))
+    return "producer_registers + consumer_warpgroups * consumer_registers must be at most what the launch gives";
   return nullptr;
 }
 

@@ -5,47 +5,39 @@
 #include <charconv>
 #include <cstdint>
 
+#include "selection/kernel_family.hpp"
 #include "selection/number_text.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
-struct NumberField {
-  std::string_view prefix;
-  int TileConfig::*member;
-};
-/// The numbers of a tile's name in their order.
-constexpr NumberField kNumberFields[] = {{"_m", &TileConfig::block_m},      {"n", &TileConfig::block_n},
-                                         {"_w", &TileConfig::warps},        {"_s", &TileConfig::score_warps_m},
-                                         {"_kv", &TileConfig::dkv_warps_n}, {"_dq", &TileConfig::dq_warps_m},
-                                         {"_q", &TileConfig::q_stages},     {"_do", &TileConfig::do_stages}};
-
-constexpr std::string_view kValueInRegisters = "_vreg";
 constexpr std::string_view kSoftcap = "_softcap";
 constexpr std::string_view kBiasSuffixes[] = {"_nobias", "_keybias", "_tilebias"};
 
 /// `put` receives the parts of the name in order.
 template <class Put>
+void print_number(int number, Put&& put) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+  put(std::string_view(digits, static_cast<std::size_t>(end - digits)));
+}
+
+template <class Put>
 void print_tile(const TileConfig& tile, Put&& put) {
   put(word(tile.family));
-  for (const NumberField& field : kNumberFields) {
-    char digits[16];
-    const auto end = std::to_chars(digits, digits + sizeof digits, tile.*field.member).ptr;
-    put(field.prefix);
-    put(std::string_view(digits, static_cast<std::size_t>(end - digits)));
+  for (const TileField& field : tile_fields(tile.family)) {
+    if (field.number != nullptr || tile.*field.flag) put(field.name_prefix);
+    if (field.number != nullptr) print_number(tile.*field.number, put);
   }
-  if (tile.value_in_registers) put(kValueInRegisters);
 }
 
 template <class Put>
 void print_configuration(const KernelConfig& config, Put&& put) {
-  char digits[16];
-  const auto end = std::to_chars(digits, digits + sizeof digits, config.head_dim).ptr;
   put("bwd_");
   put(word(config.architecture));
   put("_d");
-  put(std::string_view(digits, static_cast<std::size_t>(end - digits)));
+  print_number(config.head_dim, put);
   put("_");
   put(word(config.data_type));
   put("_");
@@ -70,18 +62,19 @@ std::string expected(std::string_view what, std::string_view at) {
 /// Takes a tile off the front of `text`; returns what is wrong with it, or nothing.
 std::string take_tile(std::string_view& text, TileConfig& tile) {
   const auto family = take_word<KernelFamily>(text);
-  if (!family) return expected("a kernel family, `ampere`,", text);
+  if (!family) return expected("a kernel family, `ampere` or `hopper`,", text);
   tile.family = *family;
-  for (const NumberField& field : kNumberFields) {
+  for (const TileField& field : tile_fields(*family)) {
     const std::string_view before = text;
-    if (take_prefix(text, field.prefix))
-      if (const auto number = take_number<int>(text)) {
-        tile.*field.member = *number;
-        continue;
-      }
-    return expected("`" + std::string(field.prefix) + "<number>`", before);
+    const bool found = take_prefix(text, field.name_prefix);
+    if (field.flag != nullptr) {
+      tile.*field.flag = found;
+      continue;
+    }
+    const std::optional<int> number = found ? take_number<int>(text) : std::nullopt;
+    if (!number) return expected("`" + std::string(field.name_prefix) + "<number>`", before);
+    tile.*field.number = *number;
   }
-  tile.value_in_registers = take_prefix(text, kValueInRegisters);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "selection/configuration_name.hpp"
+#include "selection/kernel_family.hpp"
 #include "selection/number_text.hpp"
 #include "selection/suggestion.hpp"
 #include "selection/vocabulary.hpp"
@@ -197,6 +198,8 @@ std::string read_row(std::string_view line, OwnedRow& row) {
   Parsed<TileConfig> parsed = parse_tile_name(tile);
   if (!parsed) return "the tile " + quoted(tile) + ": " + parsed.error;
   row.row.use = *parsed.value;
+  if (!runs_on(row.row.use.family, row.row.architecture))
+    return "the tile " + quoted(tile) + ": kernels of its family do not run on " + std::string(architecture);
   if (const char* violation = tile_shape_violation(row.row.use, row.row.when.head_dim))
     return "the tile " + quoted(tile) + ": " + violation;
   if (!take_prefix(line, "; ")) return "` ; derived: <text>` or ` ; measured: <text>` is missing";

@@ -12,7 +12,7 @@ namespace flashdma_bwd {
 
 /// Words in the order of the enumerators.
 inline constexpr std::array<std::string_view, 4> kArchitectureWords = {"sm80", "sm86", "sm89", "sm90"};
-inline constexpr std::array<std::string_view, 1> kFamilyWords = {"ampere"};
+inline constexpr std::array<std::string_view, 2> kFamilyWords = {"ampere", "hopper"};
 inline constexpr std::array<std::string_view, 2> kDataTypeWords = {"fp16", "bf16"};
 inline constexpr std::array<std::string_view, 3> kBiasWords = {"none", "key_vector", "tile"};
 inline constexpr std::array<std::string_view, 2> kLayoutWords = {"natural", "compacted"};
