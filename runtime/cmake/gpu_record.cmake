@@ -16,6 +16,7 @@ cmake_minimum_required(VERSION 3.25)
 function(hash_of_family family result)
   file(GLOB_RECURSE files RELATIVE "${SOURCE}" "${SOURCE}/runtime/kernels/common/*" "${SOURCE}/runtime/kernels/plan/*"
        "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp" "${SOURCE}/runtime/src/launch.*")
+  list(FILTER files EXCLUDE REGEX "\\.md$")
   list(SORT files)
   set(text "")
   foreach(file IN LISTS files)

@@ -264,6 +264,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
 
   p.scratch_rows =
       is_packed(a) ? padded_rows(a.total_q + a.batch * kScratchRowAlignment) : a.batch * padded_rows(a.seqlen_q);
+  p.packed_rows_q = is_packed(a) ? a.total_q : 0;
   p.key_rows = is_packed(a) ? a.total_k : a.batch * a.seqlen_k;
   p.lse_log2 = workspace.take<float>(a.heads * p.scratch_rows);
   p.row_dot = workspace.take<float>(a.heads * p.scratch_rows);

@@ -189,7 +189,7 @@ class Backward {
   __device__ __forceinline__ void process_head(int h, DkvAccumulator& d_k, DkvAccumulator& d_v) {
     // The previous head's last products may still read the buffers.
     __syncthreads();
-    if (thread() == 0) find_head(item(), p, item().head_item * p.heads_per_item + h, G::kM, G::kN);
+    if (thread() == 0) start_head(item(), p, item().head_item * p.heads_per_item + h, G::kM, G::kN);
     __syncthreads();
     ColumnSums<G::kScoreN> bias_sums;
     if constexpr (kKeyBias) {
