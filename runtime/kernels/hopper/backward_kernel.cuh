@@ -1,0 +1,125 @@
+// The backward kernel of the Hopper family (wgmma, TMA, setmaxnreg): compute capability 9.0.
+//
+// A CTA owns a tile of keys of one (batch, group of query heads) and has a producer warpgroup, whose warps load tiles
+// and add dQ to global memory (producer.cuh), and consumer warpgroups, which compute (consumer.cuh). They meet at
+// barrier objects in shared memory only.
+#pragma once
+
+#include "hopper/consumer.cuh"
+#include "hopper/producer.cuh"
+
+namespace flashdma_bwd::hopper {
+
+template <KernelConfig kConfig>
+class Backward {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+
+ public:
+  __device__ __forceinline__ Backward(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                      unsigned char* shared)
+      : p(parameters),
+        maps(tensor_maps),
+        shared_(ptx::shared_address(shared)),
+        state(*reinterpret_cast<State*>(shared + G::kState)) {}
+
+  __device__ __forceinline__ void run() {
+    if (!start_item()) return;
+    if (state.item.active != nullptr) gather_keys();
+    // The same for all threads of a warpgroup, and seen to be by the compiler.
+    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<G::kTile.producer_registers>();
+      const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+      if (warp == 0) {
+        if (threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
+      } else if (warp <= G::kConsumers) {
+        DQueryReducer<kConfig>(p, shared_, state, warp - 1).run();
+      }
+    } else {
+      ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
+      Consumer<kConfig>(p, shared_, state, warpgroup - 1).run();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool start_item() {
+    if (threadIdx.x == 0) {
+      initialise_barriers();
+      ptx::prefetch_tensormap(maps.q);
+      ptx::prefetch_tensormap(maps.d_out);
+      ptx::prefetch_tensormap(maps.k);
+      ptx::prefetch_tensormap(maps.v);
+      // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
+      const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
+      if (!find_item(state.item, p, index, G::kN)) state.item.keys = 0;
+      state.step_count = 0;
+      if (state.item.keys > 0)
+        for (int h = 0; h < p.heads_per_item; ++h) {
+          find_head(state.walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+          state.step_count += state.walk.count;
+        }
+    }
+    __syncthreads();
+    return state.item.keys > 0;
+  }
+
+  /// Loads the K and V rows of the item's keys, which a compacted mask scatters: the copy engine cannot.
+  __device__ __forceinline__ void gather_keys() const {
+    using KeyTile = typename G::KeyTile;
+    using ValueTile = typename G::ValueTile;
+    constexpr int kChunks = G::kD / 8;
+    for (int index = static_cast<int>(threadIdx.x); index < G::kN * kChunks; index += G::kThreads) {
+      const int row = index / kChunks;
+      const int chunk = index % kChunks;
+      const int key = position_of_row(state.item, row);
+      uint4 k = {0, 0, 0, 0};
+      uint4 v = {0, 0, 0, 0};
+      if (key != kPastEnd && chunk * 8 < p.head_dim) {
+        k = __ldg(reinterpret_cast<const uint4*>(key_row_address(p, state.item, p.k, key) + chunk * 8));
+        v = __ldg(reinterpret_cast<const uint4*>(key_row_address(p, state.item, p.v, key) + chunk * 8));
+      }
+      ptx::st_shared_v4(shared_ + G::kKey + KeyTile::chunk_offset(row, chunk), k);
+      ptx::st_shared_v4(shared_ + G::kValue + ValueTile::chunk_offset(row, chunk), v);
+    }
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_arrive(ptx::shared_address(&state.key_full));
+      ptx::mbarrier_arrive(ptx::shared_address(&state.value_full));
+    }
+  }
+
+  __device__ __forceinline__ void initialise_barriers() const {
+    const auto initialise = [](std::uint64_t& barrier, int arrivals) {
+      ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
+    };
+    // One arrival a warp, but for the loads, whose one arrival announces their bytes.
+    initialise(state.key_full, 1);
+    initialise(state.value_full, 1);
+    for (int i = 0; i < G::kQueryStages; ++i) {
+      initialise(state.query_full[i], 1);
+      initialise(state.query_empty[i], G::kConsumerWarps);
+    }
+    for (int i = 0; i < G::kDOutStages; ++i) {
+      initialise(state.d_out_full[i], 1);
+      initialise(state.d_out_empty[i], G::kConsumerWarps);
+    }
+    for (int i = 0; i < G::kDScoreStages; ++i) {
+      initialise(state.d_score_full[i], G::kConsumerWarps);
+      initialise(state.d_score_empty[i], G::kConsumerWarps);
+    }
+    for (int i = 0; i < G::kConsumers; ++i) {
+      initialise(state.d_query_full[i], 4);
+      initialise(state.d_query_empty[i], 1);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  const BackwardParameters& p;
+  const TensorMaps& maps;
+  std::uint32_t shared_;
+  State& state;
+};
+
+}  // namespace flashdma_bwd::hopper

@@ -1,0 +1,537 @@
+// A consumer warpgroup: 64 keys of the item's tile, against all query tiles that see any of the item's keys.
+//
+// A step i computes, with the warpgroup's keys as the rows of its products:
+//
+//     S^T = K Q^T,  dP^T = V dO^T                       accumulators
+//     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory
+//     dV += P^T dO,  dK += dS^T Q                       P^T and dS^T are operands as they stand in the registers
+//     dQ = dS K                                         a share of the dQ of all the item's keys, one step late
+//
+// dQ needs the other warpgroups' dS. It is computed one step late from the ring, so that nobody waits for anybody at a
+// barrier: the warpgroups drift apart, and the arithmetic of one runs under the products of the other. The order of a
+// step's parts, and that the score product of the next step is issued under dV and dK of this one, were chosen by
+// measurement, see NOTES.md. The transposed products and their register operands follow FlashAttention-3 (Shah et al.,
+// 2024).
+#pragma once
+
+#include "hopper/geometry.cuh"
+#include "hopper/ptx.cuh"
+#include "hopper/score_tile.cuh"
+#include "hopper/wgmma.cuh"
+
+namespace flashdma_bwd::hopper {
+
+template <KernelConfig kConfig>
+class Consumer {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+  using QueryTile = typename G::QueryTile;
+  using KeyTile = typename G::KeyTile;
+  using ValueTile = typename G::ValueTile;
+  using PairTile = typename G::PairTile;
+  static constexpr DataType kType = kConfig.data_type;
+  static constexpr bool kBf16 = kType == DataType::bf16;
+  static constexpr bool kKeyBias = kConfig.bias == BiasKind::key_vector;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+  static constexpr bool kSoftcap = kConfig.softcap;
+  static constexpr int kM = G::kM;
+  static constexpr int kD = G::kD;
+
+  using Scores = float[kM / 2];
+  using KeyGradient = float[kD / 2];
+  using DQuery = float[G::kDQueryColumns / 2];
+  using Operand = std::uint32_t[kM / 16][4];
+  /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
+  /// registers for that.
+  static constexpr bool kReadMaskEarly = kM == 64;
+  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both.
+  static constexpr bool kPackEarly = kM == 64 && kD <= 96;
+  using DScoreRing = RingPosition<G::kDScoreStages>;
+
+ public:
+  __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state,
+                                      int consumer)
+      : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
+
+  __device__ __forceinline__ void run() {
+    const int steps = state.step_count;
+    if constexpr (kKeyBias) bias_sums() = {0.0f, 0.0f};
+
+    KeyGradient d_k, d_v;
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
+    if (steps > 0) {
+      wait(state.key_full, 0);
+      Scores probability, d_score;
+      Operand probabilities;
+      start_scores(0, probability);
+      wait(state.value_full, 0);
+      finish_scores(0, probability, d_score, probabilities);
+      for (int i = 0;;) {
+        take_step(i, probability, d_score, probabilities, d_k, d_v);
+        if (++i == steps) break;
+        start_scores(i, probability);
+        // The products of dV and dK of the step before.
+        ptx::wgmma_wait_group<1>();
+        arrive(state.query_empty[RingPosition<G::kQueryStages>(i - 1).stage]);
+        arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i - 1).stage]);
+        finish_scores(i, probability, d_score, probabilities);
+      }
+      DQuery d_q;
+      wait_for_d_scores(steps - 1);
+      ptx::wgmma_fence();
+      start_d_query(steps - 1, d_q);
+      ptx::wgmma_wait_group<0>();
+      hand_over_d_query(steps - 1, d_q);
+      if constexpr (kKeyBias) write_bias_sums();
+    }
+    write_gradients(d_k, d_v);
+  }
+
+ private:
+  // --- The keys ---
+
+  static __device__ __forceinline__ int lane() {
+    return ptx::fresh_thread_index() % 32;
+  }
+  static __device__ __forceinline__ int warp() {
+    return ptx::fresh_thread_index() / 32 % 4;
+  }
+
+  /// Row of the item's tile of a lane's first key; the second is 8 further.
+  __device__ __forceinline__ int key_row() const {
+    return consumer_ * 64 + warp() * 16 + lane() / 4;
+  }
+
+  /// Of the lane's two keys.
+  __device__ __forceinline__ int position(int half) const {
+    return position_of_row(state.item, key_row() + half * 8);
+  }
+
+  // --- A step ---
+
+  static __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity) {
+    ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity);
+  }
+  /// Arrives for the warp, whose lanes have all come this far.
+  static __device__ __forceinline__ void arrive(std::uint64_t& barrier) {
+    if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+  }
+
+  __device__ __forceinline__ std::uint32_t query_tile(int i) const {
+    return QueryTile::descriptor(shared_ + G::kQuery) +
+           RingPosition<G::kQueryStages>(i).stage * (QueryTile::kBytes >> 4);
+  }
+  __device__ __forceinline__ std::uint32_t d_out_tile(int i) const {
+    return QueryTile::descriptor(shared_ + G::kDOut) + RingPosition<G::kDOutStages>(i).stage * (QueryTile::kBytes >> 4);
+  }
+  /// The warpgroup's rows of K or V.
+  template <class Tile>
+  __device__ __forceinline__ std::uint32_t own_rows(int offset) const {
+    return ptx::opaque(Tile::descriptor(shared_ + offset) + consumer_ * (64 * Tile::kRowBytes >> 4));
+  }
+
+  /// Issues `scores` = the 64 rows of `keys` times the tile `queries`, transposed.
+  template <class Tile>
+  static __device__ __forceinline__ void multiply_transposed(Scores& scores, std::uint32_t keys,
+                                                             std::uint32_t queries) {
+    using Product = ptx::Wgmma<kM, kBf16>;
+#pragma unroll
+    for (int k = 0; k < kD / 16; ++k) {
+      const std::uint64_t a = Tile::descriptor_of(keys + Tile::column_step(k));
+      const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
+      if (k == 0)
+        Product::template ss<false, false, false>(scores, a, b);
+      else
+        Product::template ss<false, false, true>(scores, a, b);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  /// Issues S^T of step i.
+  __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
+    const RingPosition<G::kQueryStages> query(i);
+    wait(state.query_full[query.stage], query.parity);
+    ptx::wgmma_fence();
+    multiply_transposed<KeyTile>(scores, own_rows<KeyTile>(G::kKey), query_tile(i));
+  }
+
+  /// Issues dP^T and computes P under it. On return both are there.
+  __device__ __forceinline__ void finish_scores(int i, Scores& scores, Scores& d_probability, Operand& probabilities) {
+    const RingPosition<G::kDOutStages> d_out(i);
+    wait(state.d_out_full[d_out.stage], d_out.parity);
+    ptx::wgmma_fence();
+    multiply_transposed<ValueTile>(d_probability, own_rows<ValueTile>(G::kValue), d_out_tile(i));
+
+    // What the arithmetic needs from global memory is asked for while the products run.
+    const StepInfo& info = state.steps[i % kStepSlots];
+    if constexpr (kKeyBias)
+      if (info.head != head_) {
+        write_bias_sums();
+        head_ = info.head;
+        read_key_bias();
+      }
+    std::uint32_t bias_pairs[kTileBias ? kM / 8 : 1][2];
+    if constexpr (kTileBias) read_tile_bias(bias_pairs, info);
+    MaskColumns<kM> mask;
+    if (kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
+
+    ptx::wgmma_wait_group<1>();
+    partial_ = exponentiate(i, scores, bias_pairs) || info.partial;
+    if (partial_) hide_pairs(scores, mask, info);
+    if constexpr (kPackEarly) pack_probabilities(scores, probabilities);
+    ptx::wgmma_wait_group<0>();
+  }
+
+  static __device__ __forceinline__ void pack_probabilities(const Scores& probability, Operand& probabilities) {
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        probabilities[j / 2][j % 2 * 2 + half] =
+            pack<kType>(probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]);
+  }
+
+  /// dS, and the products that take it. On return dV's and dK's are in flight.
+  __device__ __forceinline__ void take_step(int i, Scores& probability, Scores& d_score, Operand& probabilities,
+                                            KeyGradient& d_k, KeyGradient& d_v) {
+    if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
+    Operand d_scores;
+    differentiate(i, probability, d_score, d_scores);
+    store_d_scores(i, d_scores);
+
+    if (i > 0) wait_for_d_scores(i - 1);
+    ptx::wgmma_fence();
+    DQuery d_q;
+    start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+    const std::uint32_t queries = query_tile(i);
+    const std::uint32_t d_outs = d_out_tile(i);
+    using Product = ptx::Wgmma<kD, kBf16>;
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+      Product::template rs<true>(d_v, probabilities[k], QueryTile::descriptor_of(d_outs + QueryTile::row_step(k)));
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+      Product::template rs<true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<1>();
+    if (i > 0) {
+      arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
+      hand_over_d_query(i - 1, d_q);
+    }
+  }
+
+  // --- Scores ---
+
+  __device__ __forceinline__ std::int64_t bias_head_offset(int head) const {
+    return state.item.batch * p.bias.stride_batch + (head / p.bias.heads_per_head) * p.bias.stride_head;
+  }
+
+  /// The biases of the lane's keys with the head at work, in units of log2, into shared memory.
+  __device__ __forceinline__ void read_key_bias() const {
+    if (lane() % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float value = 0.0f;
+        if (const int key = position(half); key != kPastEnd) {
+          const std::int64_t element = bias_head_offset(head_) + key * p.bias.stride_column;
+          value = p.bias_is_float ? static_cast<const float*>(p.bias.data)[element]
+                                  : to_float<kType>(static_cast<const std::uint16_t*>(p.bias.data)[element]);
+        }
+        ptx::st_shared_32(key_bias_address(half), __float_as_uint(value * kLog2E));
+      }
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
+    return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
+  }
+
+  template <class Pairs>
+  __device__ __forceinline__ void read_tile_bias(Pairs& pairs, const StepInfo& info) const {
+    const TileBias<kType> bias{static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(info.head),
+                               p.bias.stride_row, static_cast<int>(p.bias.stride_column), state.item.sequence.length_q,
+                               state.item.sequence.length_k};
+    const int keys[2] = {position(0), position(1)};
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        pairs[j][half] = bias.load(info.first_query + j * 8 + lane() % 4 * 2, keys[half]);
+  }
+
+  /// Scores to probabilities: softcap, bias, exponential. Returns whether a key bias of the warp masks its key.
+  template <class Pairs>
+  __device__ __forceinline__ bool exponentiate(int i, Scores& s, const Pairs& bias_pairs) {
+    const float to_log2 = (kSoftcap ? p.softcap : p.scale) * kLog2E;
+    const float to_cap = kSoftcap ? p.scale / p.softcap : 0.0f;
+    const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
+    float key_bias[2] = {};
+    if constexpr (kKeyBias) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
+    }
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 column = ptx::ld_shared_v2(lse + j * 32);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float2 offset = {-column.x, -column.y};
+        if constexpr (kKeyBias) offset = {key_bias[half] - column.x, key_bias[half] - column.y};
+        float2 bias = {0.0f, 0.0f};
+        if constexpr (kTileBias) {
+          bias = unpack<kType>(bias_pairs[j][half]);
+          offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
+        }
+        float& x = s[j * 4 + half * 2];
+        float& y = s[j * 4 + half * 2 + 1];
+        if constexpr (kSoftcap) {
+          x = tanh_accurate(x * to_cap);
+          y = tanh_accurate(y * to_cap);
+          slope_[j][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
+        }
+        x = ptx::ex2(fmaf(x, to_log2, offset.x));
+        y = ptx::ex2(fmaf(y, to_log2, offset.y));
+        if constexpr (kTileBias) {
+          if (bias.x == -INFINITY) x = 0.0f;
+          if (bias.y == -INFINITY) y = 0.0f;
+        }
+      }
+    }
+    return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+  }
+
+  /// The mask's bits of the warp's keys.
+  __device__ __forceinline__ void read_mask(MaskColumns<kM>& mask, const StepInfo& info) const {
+    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom), warp(), lane());
+  }
+
+  /// Clears the probabilities of the pairs that are not visible, by selection: their scores may have overflowed.
+  __device__ __forceinline__ void hide_pairs(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
+    if (!kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      VisibleQueries visible(state.item.limits, position(half), info.first_query);
+      if constexpr (kKeyBias)
+        if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
+#pragma unroll
+      for (int w = 0; w < kM / 32; ++w) {
+        std::uint32_t queries = bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w);
+        if (info.mask_words != nullptr) queries &= mask.queries_of_key(w, half, lane());
+        keep_visible(probability, queries, w, half, lane());
+      }
+    }
+  }
+
+  /// dP to dS.
+  __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores) {
+    // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow. A tile bias may
+    // mask any pair.
+    if (partial_ || kTileBias) {
+#pragma unroll
+      for (int e = 0; e < kM / 2; ++e)
+        if (probability[e] == 0.0f) {
+          d_score[e] = 0.0f;
+          if constexpr (kSoftcap) slope_[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+        }
+    }
+    const std::uint32_t row_dot =
+        shared_ + G::kRowDot + RingPosition<G::kDOutStages>(i).stage * (kM * 4) + lane() % 4 * 8;
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      const float2 column = ptx::ld_shared_v2(row_dot + j * 32);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float x = probability[j * 4 + half * 2];
+        const float y = probability[j * 4 + half * 2 + 1];
+        const float dx = x * (d_score[j * 4 + half * 2] - column.x);
+        const float dy = y * (d_score[j * 4 + half * 2 + 1] - column.y);
+        if constexpr (kKeyBias) sums[half] += dx + dy;
+        if constexpr (kTileBias) {
+          d_score[j * 4 + half * 2] = dx;
+          d_score[j * 4 + half * 2 + 1] = dy;
+        }
+        float2 factor = {1.0f, 1.0f};
+        if constexpr (kSoftcap) factor = unpack<kType>(slope_[j][half]);
+        d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
+      }
+    }
+    if constexpr (kKeyBias) {
+      float2& total = bias_sums();
+      total = {total.x + sums[0], total.y + sums[1]};
+    }
+    if constexpr (kTileBias) store_bias_gradient(state.steps[i % kStepSlots], d_score);
+  }
+
+  /// dS into the ring, as rows of queries.
+  __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
+    const DScoreRing ring(i);
+    wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    const int l = lane();
+    const int row = l % 8 + l / 16 * 8;
+    const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes +
+                                  consumer_ * PairTile::kPanelBytes + row * PairTile::kRowBytes +
+                                  ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    arrive(state.d_score_full[ring.stage]);
+  }
+  /// Until all warpgroups have stored those of step i.
+  __device__ __forceinline__ void wait_for_d_scores(int i) const {
+    const DScoreRing ring(i);
+    wait(state.d_score_full[ring.stage], ring.parity);
+  }
+
+  // --- dQ ---
+
+  /// Issues the warpgroup's share of dQ of step i.
+  __device__ __forceinline__ void start_d_query(int i, DQuery& d_q) const {
+    constexpr bool kRows = G::kDQueryShare == DQueryShare::rows;
+    constexpr int kShareBytes =
+        kRows ? 64 * PairTile::kRowBytes : G::kDQueryColumns / KeyTile::kPanelColumns * KeyTile::kPanelBytes;
+    const std::uint32_t share = consumer_ * (kShareBytes >> 4);
+    const std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
+                                   DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
+    const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + G::kKey) + (kRows ? 0 : share));
+    using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
+#pragma unroll
+    for (int k = 0; k < G::kN / 16; ++k) {
+      const std::uint64_t a = PairTile::descriptor_of(d_scores + PairTile::column_step(k));
+      const std::uint64_t b = KeyTile::descriptor_of(keys + KeyTile::row_step(k));
+      if (k == 0)
+        Product::template ss<false, true, false>(d_q, a, b);
+      else
+        Product::template ss<false, true, true>(d_q, a, b);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  /// Gives the warpgroup's share of dQ of step i to its reducer.
+  __device__ __forceinline__ void hand_over_d_query(int i, const DQuery& d_q) {
+    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    const std::uint32_t address =
+        shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4) + lane() * 16;
+#pragma unroll
+    for (int c = 0; c < G::kDQueryColumns / 8; ++c)
+      ptx::st_shared_v4(address + c * kAtomFloats * 4, d_q[c * 4], d_q[c * 4 + 1], d_q[c * 4 + 2], d_q[c * 4 + 3]);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    arrive(state.d_query_full[consumer_]);
+  }
+
+  // --- The bias's gradient ---
+
+  /// The thread's sums of dS over the queries, of its two keys.
+  __device__ __forceinline__ float2& bias_sums() const {
+    return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
+                                     (G::kState - G::kBiasSums))[ptx::fresh_thread_index() - kWarpgroupThreads];
+  }
+
+  /// Writes the sums of the head at work, and starts anew.
+  __device__ __forceinline__ void write_bias_sums() const {
+    const float2 mine = bias_sums();
+    bias_sums() = {0.0f, 0.0f};
+    if (p.d_bias_rows == nullptr || head_ < 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = half == 0 ? mine.x : mine.y;
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      const int key = position(half);
+      if (lane() % 4 == 0 && key != kPastEnd)
+        p.d_bias_rows[(static_cast<std::int64_t>(state.item.batch) * p.heads + head_) * p.seqlen_k + key] = sum;
+    }
+  }
+
+  __device__ __forceinline__ void store_bias_gradient(const StepInfo& info, const Scores& d_score) const {
+    if (p.bias_gradient == BiasGradient::none) return;
+    const std::int64_t offset =
+        state.item.batch * p.d_bias.stride_batch + (info.head / p.d_bias.heads_per_head) * p.d_bias.stride_head;
+    void* data = p.bias_gradient == BiasGradient::store_16bit
+                     ? static_cast<void*>(static_cast<std::uint16_t*>(p.d_bias.data) + offset)
+                     : static_cast<void*>(static_cast<float*>(p.d_bias.data) + offset);
+    const TileBiasGradient<kType> gradient{data,
+                                           p.d_bias.stride_row,
+                                           p.d_bias.stride_column,
+                                           p.bias_gradient,
+                                           state.item.sequence.length_q,
+                                           state.item.sequence.length_k};
+    const int keys[2] = {position(0), position(1)};
+#pragma unroll
+    for (int e = 0; e < kM / 2; ++e)
+      gradient.add(info.first_query + e / 4 * 8 + lane() % 4 * 2 + e % 2, keys[e / 2 % 2], d_score[e]);
+  }
+
+  // --- dK and dV ---
+
+  __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
+    if (p.d_k_partial != nullptr) {
+      write_partial(p.d_k_partial, d_k);
+      write_partial(p.d_v_partial, d_v);
+      return;
+    }
+    // The warpgroup's own rows of V are read by its own products only, which have all finished.
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
+    write_rows(p.d_v, d_v);
+    write_rows(p.d_k, d_k);
+  }
+
+  /// float32 rows of this item's heads, which are added over the items of a KV head later.
+  __device__ __forceinline__ void write_partial(float* partial, const KeyGradient& values) const {
+    float* rows = partial + (state.item.head_item * p.key_rows + state.item.sequence.key_row) * p.head_dim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = position(half);
+      if (key == kPastEnd) continue;
+      float* row = rows + static_cast<std::int64_t>(key) * p.head_dim + lane() % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kD / 8; ++j)
+        if (j * 8 < p.head_dim)
+          *reinterpret_cast<float2*>(row + j * 8) = {values[j * 4 + half * 2], values[j * 4 + half * 2 + 1]};
+    }
+  }
+
+  /// 16-bit rows of the warp's 16 keys, by way of their rows of V in shared memory.
+  __device__ __forceinline__ void write_rows(const TensorView& tensor, const KeyGradient& values) const {
+    const int first_row = consumer_ * 64 + warp() * 16;
+    const int l = lane();
+    __syncwarp();
+#pragma unroll
+    for (int c = 0; c < kD / 16; ++c) {
+      const Coordinate at = ldmatrix_coordinate(MatrixOrder::rows_first, l);
+      std::uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) packed[i] = pack<kType>(values[c * 8 + i * 2], values[c * 8 + i * 2 + 1]);
+      ptx::stmatrix_x4(shared_ + G::kValue + ValueTile::chunk_offset(first_row + at.row, c * 2 + at.column), packed);
+    }
+    __syncwarp();
+    constexpr int kChunks = kD / 8;
+    for (int index = l; index < 16 * kChunks; index += 32) {
+      const int row = first_row + index / kChunks;
+      const int chunk = index % kChunks;
+      const int key = position_of_row(state.item, row);
+      if (key == kPastEnd || chunk * 8 >= p.head_dim) continue;
+      *reinterpret_cast<uint4*>(key_row_address(p, state.item, tensor, key) + chunk * 8) =
+          ptx::ld_shared_v4(shared_ + G::kValue + ValueTile::chunk_offset(row, chunk));
+    }
+  }
+
+  static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
+
+  const BackwardParameters& p;
+  std::uint32_t shared_;
+  State& state;
+  int consumer_;
+  int head_ = -1;         ///< key-vector bias: of the step at work
+  bool partial_ = false;  ///< some pairs of the step at work are masked
+
+  // Softcap: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right after.
+  std::uint32_t slope_[kSoftcap ? kM / 8 : 1][2];
+};
+
+}  // namespace flashdma_bwd::hopper

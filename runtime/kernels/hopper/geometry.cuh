@@ -1,0 +1,104 @@
+// Compile-time geometry of a configuration of the Hopper family: tiles, who computes what, the layout of shared memory.
+#pragma once
+
+#include <flashdma_bwd/kernel_resources.hpp>
+
+#include "common/item.cuh"
+#include "hopper/panel_tile.hpp"
+
+namespace flashdma_bwd::hopper {
+
+/// How the consumer warpgroups share dQ.
+enum class DQueryShare {
+  rows,     ///< each takes 64 queries and all of the head dim
+  columns,  ///< each takes all queries and an equal part of the head dim
+};
+
+/// What the producer tells the others about a step.
+struct StepInfo {
+  int first_query;
+  int head;
+  bool partial;                     ///< some of its pairs are masked
+  const std::uint64_t* mask_words;  ///< of a partial step: the item's first key atom with the step's first query, or
+                                    ///< nullptr where only limits mask
+};
+/// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.
+inline constexpr int kStepSlots = 8;
+
+/// Barriers and what the warps tell each other; at the end of shared memory.
+template <int kQueryStages, int kDOutStages, int kDScoreStages, int kConsumers>
+struct State {
+  std::uint64_t key_full, value_full;
+  std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
+  std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
+  std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
+  std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
+  StepInfo steps[kStepSlots];
+  KeyItem item;
+  HeadWalk walk;  ///< the producer's
+  int step_count;
+};
+
+template <KernelConfig kConfig>
+struct Geometry {
+  static constexpr TileConfig kTile = kConfig.tile;
+  static_assert(tile_shape_violation(kTile, kConfig.head_dim) == nullptr);
+
+  static constexpr int kM = kTile.block_m;
+  static constexpr int kN = kTile.block_n;
+  static constexpr int kD = kConfig.head_dim;
+  static constexpr int kConsumers = kTile.consumer_warpgroups;
+  static constexpr int kConsumerThreads = kConsumers * kWarpgroupThreads;
+  static constexpr int kConsumerWarps = kConsumers * 4;
+  static constexpr int kThreads = threads_per_block(kTile);
+  static constexpr int kQueryStages = kTile.q_stages;
+  static constexpr int kDOutStages = kTile.do_stages;
+  static constexpr int kDScoreStages = kTile.ds_stages;
+
+  /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
+  static constexpr int kKeysOfConsumer = 64;
+  static_assert(kN == kConsumers * kKeysOfConsumer);
+
+  static constexpr DQueryShare kDQueryShare = kM == 128 ? DQueryShare::rows : DQueryShare::columns;
+  /// Columns of a warpgroup's share of dQ.
+  static constexpr int kDQueryColumns = kDQueryShare == DQueryShare::rows ? kD : kD / kConsumers;
+
+  using QueryTile = PanelTile<kM, kD>;
+  using KeyTile = PanelTile<kN, kD, widest_panel(kDQueryColumns)>;  ///< K: a share of dQ takes whole panels
+  using ValueTile = PanelTile<kN, kD>;
+  using PairTile = PanelTile<kM, kN>;  ///< dS: queries x keys; a panel holds the keys of one warpgroup
+  static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
+
+  // Shared memory: byte offsets.
+  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  static constexpr int kKey = 0;
+  static constexpr int kValue = kKey + kLayout.key;
+  static constexpr int kQuery = kValue + kLayout.value;
+  static constexpr int kDOut = kQuery + kLayout.query;
+  static constexpr int kDScore = kDOut + kLayout.d_out;
+  static constexpr int kDQuery = kDScore + kLayout.d_score;
+  static constexpr int kLse = kDQuery + kLayout.d_query;
+  static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
+  static constexpr int kKeyBias = kLse + kLayout.statistics;
+  static constexpr int kBiasSums = kKeyBias + kN * 4;
+  static constexpr int kState = kKeyBias + kLayout.bias;
+  static constexpr int kDQueryBytes = 64 * kDQueryColumns * 4;  ///< of a warpgroup's share
+  static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
+  static_assert(kLayout.key == KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
+                kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
+                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes);
+  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kConsumers>;
+  static_assert(sizeof(State) <= kLayout.state);
+};
+
+/// Where the index-th use of a ring of buffers lies: the buffer, and the parity of the round.
+template <int kStages>
+struct RingPosition {
+  int stage;
+  std::uint32_t parity;
+  explicit __device__ __forceinline__ RingPosition(int index)
+      : stage(static_cast<int>(static_cast<unsigned>(index) % kStages)),
+        parity(static_cast<unsigned>(index) / kStages & 1u) {}
+};
+
+}  // namespace flashdma_bwd::hopper

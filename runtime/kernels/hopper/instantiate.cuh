@@ -1,0 +1,50 @@
+// What a generated instantiation file includes: one macro that defines a kernel and its host functions.
+//
+// The kernel is a plain function named by the canonical name, as in ampere/instantiate.cuh.
+#pragma once
+
+#include "common/kernel_entry.hpp"
+#include "common/launch_kernel.hpp"
+#include "hopper/backward_kernel.cuh"
+
+namespace flashdma_bwd::hopper {
+
+/// The body of a kernel. The architecture's host pass and builds for other GPUs see no device code.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void run_backward(const BackwardParameters& parameters, const TensorMaps& maps,
+                                             unsigned char* shared) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  Backward<kConfig>(parameters, maps, shared).run();
+#endif
+}
+
+template <KernelConfig kConfig, class Kernel>
+cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStream_t stream) {
+  using G = Geometry<kConfig>;
+  TensorMaps maps;
+  constexpr MapBoxes kBoxes{
+      {G::kM, G::QueryTile::kPanelColumns}, {G::kN, G::KeyTile::kPanelColumns}, {G::kN, G::ValueTile::kPanelColumns}};
+  if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
+  return launch_kernel(kernel, static_cast<unsigned>(parameters.items), G::kThreads, shared_memory_bytes(kConfig),
+                       stream, parameters, maps);
+}
+
+}  // namespace flashdma_bwd::hopper
+
+#define FLASHDMA_BWD_HOPPER_KERNEL(name, ...)                                                            \
+  namespace flashdma_bwd::kernels {                                                                      \
+  extern "C" __global__ void __launch_bounds__(::flashdma_bwd::threads_per_block((__VA_ARGS__).tile), 1) \
+      name(const __grid_constant__ ::flashdma_bwd::BackwardParameters parameters,                        \
+           const __grid_constant__ ::flashdma_bwd::hopper::TensorMaps maps) {                            \
+    extern __shared__ __align__(1024) unsigned char shared[];                                            \
+    ::flashdma_bwd::hopper::run_backward<__VA_ARGS__>(parameters, maps, shared);                         \
+  }                                                                                                      \
+  cudaError_t name##_prepare() {                                                                         \
+    return cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize,                       \
+                                ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__));                       \
+  }                                                                                                      \
+  cudaError_t name##_launch(const ::flashdma_bwd::BackwardParameters& parameters, cudaStream_t stream) { \
+    if (const cudaError_t error = name##_prepare(); error != cudaSuccess) return error;                  \
+    return ::flashdma_bwd::hopper::launch<__VA_ARGS__>(name, parameters, stream);                        \
+  }                                                                                                      \
+  }

@@ -1,0 +1,169 @@
+// The producer warpgroup: one thread loads tiles, one warp for each consumer adds its dQ to global memory.
+#pragma once
+
+#include "hopper/geometry.cuh"
+#include "hopper/ptx.cuh"
+#include "hopper/tensor_maps.hpp"
+
+namespace flashdma_bwd::hopper {
+
+/// Loads the item's K and V once and Q, dO and the statistics of every step, and says what each step is. One thread.
+template <KernelConfig kConfig>
+class Loader {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+
+ public:
+  __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                    std::uint32_t shared, State& shared_state)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state) {}
+
+  __device__ __forceinline__ void run() {
+    // The keys of a compacted mask have been gathered.
+    const bool load_keys = state.item.active == nullptr;
+    if (load_keys) load_key_tile<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
+    int index = 0;
+    for (int h = 0; h < p.heads_per_item; ++h) {
+      HeadWalk& walk = state.walk;
+      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      for (int i = 0; i < walk.count; ++i, ++index) {
+        const RingPosition<G::kQueryStages> query(index);
+        const RingPosition<G::kDOutStages> d_out(index);
+        const TileStep step = step_of(walk, i);
+        const int first_query = step.tile * G::kM;
+        const std::int64_t scratch_row = scratch_row_of(state.item, p, walk.head) + first_query;
+
+        ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
+        state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
+                                           step.partial ? mask_words(walk.head, first_query) : nullptr};
+        load_query_tile(maps.q, G::kQuery, query.stage, state.query_full[query.stage], first_query, walk.head, G::kLse,
+                        p.lse_log2 + scratch_row);
+        if (load_keys && index == 0) load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
+
+        ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
+        load_query_tile(maps.d_out, G::kDOut, d_out.stage, state.d_out_full[d_out.stage], first_query, walk.head,
+                        G::kRowDot, p.row_dot + scratch_row);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ const std::uint64_t* mask_words(int head, int first_query) const {
+    if (p.mask_words == nullptr) return nullptr;
+    const std::int64_t first_atom = state.item.batch * p.mask_batch_stride +
+                                    head / p.mask_heads_per_head * p.mask_head_stride +
+                                    std::int64_t{state.item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
+    return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  template <class Tile>
+  __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
+    const KeyItem& item = state.item;
+    const SequenceRows& s = item.sequence;
+    const std::uint32_t full = ptx::shared_address(&barrier);
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
+    const int head = item.head_item * p.heads_per_item / (p.heads / p.heads_kv);
+    const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel)
+      ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
+                                   {panel * Tile::kPanelColumns, p.seqlen_k - s.length_k + item.first_position,
+                                    static_cast<int>(s.row_k) + s.length_k, head, batch},
+                                   full, ptx::kEvictFirst);
+  }
+
+  __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint64_t& barrier,
+                                                  int first_query, int head, int statistics_offset,
+                                                  const float* statistics) {
+    using Tile = typename G::QueryTile;
+    const SequenceRows& s = state.item.sequence;
+    const std::uint32_t full = ptx::shared_address(&barrier);
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes + G::kM * 4);
+    const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel)
+      ptx::cp_async_bulk_tensor_5d(shared_ + offset + stage * Tile::kBytes + panel * Tile::kPanelBytes, map,
+                                   {panel * Tile::kPanelColumns, p.seqlen_q - s.length_q + first_query,
+                                    static_cast<int>(s.row_q) + s.length_q, head, batch},
+                                   full, ptx::kEvictLast);
+    ptx::cp_async_bulk(shared_ + statistics_offset + stage * G::kM * 4, statistics, G::kM * 4, full);
+  }
+
+  const BackwardParameters& p;
+  const TensorMaps& maps;
+  std::uint32_t shared_;
+  State& state;
+};
+
+/// Adds a consumer's share of every step's dQ to its scratch in global memory. One warp.
+template <KernelConfig kConfig>
+class DQueryReducer {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+  static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
+
+ public:
+  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
+                                           State& shared_state, int consumer)
+      : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
+
+  __device__ __forceinline__ void run() {
+    const int lane = ptx::fresh_thread_index() % 32;
+    const std::uint32_t full = ptx::shared_address(&state.d_query_full[consumer_]);
+    const std::uint32_t empty = ptx::shared_address(&state.d_query_empty[consumer_]);
+    constexpr bool kRows = G::kDQueryShare == DQueryShare::rows;
+    const int first_row = kRows ? consumer_ * 64 : 0;
+    const int first_column = kRows ? 0 : consumer_ * G::kDQueryColumns;
+    constexpr int kBytes = G::kDQueryBytes / kRowBlocks;
+    const int steps = state.step_count;
+    for (int i = 0; i < steps; ++i) {
+      ptx::mbarrier_wait_parity(full, i & 1);
+      const StepInfo info = state.steps[i % kStepSlots];
+      const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+      std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / 32 + consumer_;
+      int rank = 0;
+      if (turn != nullptr) {
+        rank = rank_of(info);
+        while (ptx::ld_acquire(turn) != rank) {
+        }
+        ptx::fence_proxy_async_global();
+      }
+      if (lane < kRowBlocks) {
+        float* destination =
+            p.d_q_scratch + ((row + first_row) / 16 + lane) * (16 * G::kD) + first_column / 8 * kAtomFloats;
+        ptx::cp_reduce_async_bulk_add(destination, shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + lane * kBytes,
+                                      kBytes, ptx::kEvictLast);
+        ptx::cp_async_bulk_commit_group();
+        if (turn == nullptr) {
+          ptx::cp_async_bulk_wait_group_read();
+        } else {
+          ptx::cp_async_bulk_wait_group();
+          ptx::fence_proxy_async_global();
+          __threadfence();
+        }
+      }
+      __syncwarp();
+      if (lane == 0) {
+        ptx::mbarrier_arrive(empty);
+        if (turn != nullptr) ptx::st_release(turn, rank + 1);
+      }
+    }
+    // Shared memory must outlive the copies.
+    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
+  }
+
+ private:
+  __device__ __forceinline__ int rank_of(const StepInfo& info) const {
+    const std::int64_t list =
+        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
+        state.item.key_tile;
+    return p.list_ranks[list * p.query_tiles + info.first_query / G::kM];
+  }
+
+  const BackwardParameters& p;
+  std::uint32_t shared_;
+  State& state;
+  int consumer_;
+};
+
+}  // namespace flashdma_bwd::hopper

@@ -1,0 +1,81 @@
+// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO.
+#include "hopper/tensor_maps.hpp"
+
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace flashdma_bwd::hopper {
+namespace {
+
+using Encode = PFN_cuTensorMapEncodeTiled_v12000;
+
+/// The driver's function, found through the runtime, so that the library need not link the driver. It is the same for
+/// the life of the process.
+cudaError_t find_encode(Encode& encode) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (const cudaError_t error =
+          cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+      error != cudaSuccess)
+    return error;
+  if (found != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+  encode = reinterpret_cast<Encode>(function);
+  return cudaSuccess;
+}
+
+struct Extents {
+  bool packed;
+  std::int64_t longest;
+  std::int64_t rows;  ///< of the packed tensor
+  int heads;
+};
+
+cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, const TensorView& tensor,
+                       const Extents& extents, const MapBox& panel) {
+  constexpr std::uint64_t kElement = 2;
+  const auto bytes = [](std::int64_t stride) { return static_cast<std::uint64_t>(stride) * kElement; };
+  // What a dimension of one element has for a stride does not matter but must be valid.
+  const auto stride_or = [&](std::int64_t size, std::int64_t stride) { return size > 1 ? bytes(stride) : 16; };
+  const std::int64_t longest = std::max<std::int64_t>(extents.longest, 1);
+  const std::uint64_t row = stride_or(longest + extents.rows, tensor.stride_row);
+  const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(p.head_dim), static_cast<cuuint64_t>(longest),
+                               static_cast<cuuint64_t>(extents.packed ? extents.rows : longest) + 1,
+                               static_cast<cuuint64_t>(extents.heads),
+                               static_cast<cuuint64_t>(extents.packed ? 1 : p.batch)};
+  const cuuint64_t strides[4] = {row, row, stride_or(extents.heads, tensor.stride_head),
+                                 stride_or(extents.packed ? 1 : p.batch, tensor.stride_batch)};
+  const cuuint32_t box[5] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1, 1};
+  const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
+  const std::uint64_t address =
+      reinterpret_cast<std::uint64_t>(tensor.data) - static_cast<std::uint64_t>(longest) * row;
+  const CUresult result =
+      encode(&map, p.data_type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+             5, reinterpret_cast<void*>(address), sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             panel.columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+             : panel.columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                   : CU_TENSOR_MAP_SWIZZLE_32B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, const MapBoxes& boxes) {
+  Encode encode = nullptr;
+  if (const cudaError_t error = find_encode(encode); error != cudaSuccess) return error;
+  const Extents queries{p.cu_seqlens_q != nullptr, p.seqlen_q, p.packed_rows_q, p.heads};
+  const Extents keys{p.cu_seqlens_k != nullptr, p.seqlen_k, p.key_rows, p.heads_kv};
+  cudaError_t error = cudaSuccess;
+  const auto run = [&](CUtensorMap& map, const TensorView& tensor, const Extents& extents, const MapBox& panel) {
+    if (error == cudaSuccess) error = encode_map(encode, map, p, tensor, extents, panel);
+  };
+  run(maps.q, p.q, queries, boxes.query);
+  run(maps.d_out, p.d_out, queries, boxes.query);
+  run(maps.k, p.k, keys, boxes.key);
+  run(maps.v, p.v, keys, boxes.value);
+  return error;
+}
+
+}  // namespace flashdma_bwd::hopper

@@ -1,0 +1,40 @@
+// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO.
+//
+// All are five-dimensional, so that fixed-length and packed batches have one form and rows past the end of a sequence
+// arrive as zeros, whatever lies behind them in memory. The dimensions, innermost first:
+//
+//     column    head_dim
+//     row       longest: a sequence of `length` rows occupies the last `length` of them
+//     end       one past the sequence's last row in the packed tensor; length in a fixed-length one
+//     head
+//     batch     1 in a packed tensor
+//
+// Row and end have the same stride, and the map's address lies `longest` rows before the tensor's: row r of a sequence
+// is at coordinates (column, longest - length + r, end). (The trick is known as a ragged tensor map; Triton's
+// tools/ragged_tma.py uses it for grouped products.)
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "common/parameters.hpp"
+
+namespace flashdma_bwd::hopper {
+
+struct TensorMaps {
+  CUtensorMap q, d_out, k, v;
+};
+
+/// What a copy brings: a panel of a tile, see panel_tile.hpp.
+struct MapBox {
+  int rows;
+  int columns;
+};
+struct MapBoxes {
+  MapBox query, key, value;  ///< dO's are Q's
+};
+
+/// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer.
+cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& parameters, const MapBoxes& boxes);
+
+}  // namespace flashdma_bwd::hopper
