@@ -131,11 +131,13 @@ std::string problem_text(const Problem& problem) {
 
 std::vector<Problem> problem_set(std::string_view name) {
   std::vector<Problem> problems;
-  if (name == "dense") {  // 16K tokens, h * d = 2048
-    for (const int head_dim : {64, 128, 256})
-      for (const int seqlen : {2048, 16384})
-        for (const bool causal : {false, true})
-          problems.push_back(causal_or_not(16384 / seqlen, 2048 / head_dim, 2048 / head_dim, head_dim, seqlen, causal));
+  if (name == "dense") {  // 16K tokens, h * d as near 2048 as it can be
+    for (const int head_dim : {64, 96, 128, 192, 256})
+      for (const int seqlen : {2048, 8192, 16384})
+        for (const bool causal : {false, true}) {
+          const int heads = (2048 + head_dim / 2) / head_dim;
+          problems.push_back(causal_or_not(16384 / seqlen, heads, heads, head_dim, seqlen, causal));
+        }
   } else if (name == "masked") {  // the causal top-w masks of dynamic mask attention
     for (const int w : {4096, 1024, 512, 64}) {
       Problem& problem = problems.emplace_back(causal_or_not(1, 16, 4, 128, 8192, true));

@@ -1,6 +1,7 @@
 // Problems as text: what is printed is parsed to the same, and what is wrong is named.
 #include "problem.hpp"
 
+#include <cstdlib>
 #include <set>
 
 #include "support/catch.hpp"
@@ -57,15 +58,15 @@ TEST_CASE("dense FLOPs count five products of b h sq sk d, half when causal") {
   CHECK(problem.dense_flops() == 5.0 * (2 * 3) * 10 * 20 * 64);
 }
 
-TEST_CASE("the dense set has 16K tokens and h d = 2048 in every problem, and no problem twice") {
+TEST_CASE("the dense set has 16K tokens and h d within half a head of 2048 in every problem, and no problem twice") {
   std::set<std::string> texts;
   for (const Problem& problem : problem_set("dense")) {
     INFO(problem_text(problem));
     CHECK(problem.batch * problem.seqlen_q == 16384);
-    CHECK(problem.heads * problem.head_dim == 2048);
+    CHECK(std::abs(problem.heads * problem.head_dim - 2048) <= problem.head_dim / 2);
     CHECK(texts.insert(problem_text(problem)).second);
   }
-  CHECK(texts.size() == 3 * 2 * 2);
+  CHECK(texts.size() == 5 * 3 * 2);
 }
 
 TEST_CASE("every named set has problems and an unknown one has none") {

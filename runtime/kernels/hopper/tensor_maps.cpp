@@ -4,6 +4,7 @@
 #include <cudaTypedefs.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace flashdma_bwd::hopper {
@@ -48,11 +49,10 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
                                  stride_or(extents.packed ? 1 : p.batch, tensor.stride_batch)};
   const cuuint32_t box[5] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1, 1};
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
-  const std::uint64_t address =
-      reinterpret_cast<std::uint64_t>(tensor.data) - static_cast<std::uint64_t>(longest) * row;
+  auto* address = static_cast<std::byte*>(tensor.data) - longest * static_cast<std::int64_t>(row);
   const CUresult result =
       encode(&map, p.data_type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-             5, reinterpret_cast<void*>(address), sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             5, address, sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
              panel.columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
              : panel.columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
                                    : CU_TENSOR_MAP_SWIZZLE_32B,
