@@ -19,8 +19,9 @@ class Loader {
       : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state) {}
 
   __device__ __forceinline__ void run() {
-    // The keys of a compacted mask have been gathered.
-    const bool load_keys = state.item.active == nullptr;
+    // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
+    // outlive the CTA.
+    const bool load_keys = state.item.active == nullptr && state.step_count > 0;
     if (load_keys) load_key_tile<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
