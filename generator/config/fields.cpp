@@ -27,6 +27,7 @@ constexpr std::int64_t kHopperBlockM[] = {64, 128};
 constexpr std::int64_t kHopperBlockN[] = {128};
 constexpr std::int64_t kConsumerWarpgroups[] = {2};
 constexpr std::int64_t kHopperStageCounts[] = {2, 3};
+constexpr std::int64_t kHopperDOutStageCounts[] = {1, 2, 3};
 constexpr std::int64_t kDsStageCounts[] = {2};
 constexpr std::int64_t kMostSms = 100000;
 
@@ -127,11 +128,12 @@ constexpr Field kHopperUse[] = {
      .values = kConsumerWarpgroups,
      .unit = "warpgroups"},
     {.name = "q_stages", .type = integer, .required = true, .values = kHopperStageCounts, .unit = "buffers"},
-    {.name = "do_stages", .type = integer, .required = true, .values = kHopperStageCounts, .unit = "buffers"},
+    {.name = "do_stages", .type = integer, .required = true, .values = kHopperDOutStageCounts, .unit = "buffers"},
     {.name = "ds_stages", .type = integer, .required = true, .values = kDsStageCounts, .unit = "buffers"},
     // What setmaxnreg takes.
     {.name = "producer_registers", .type = integer, .required = true, .low = 24, .high = 256, .unit = "registers"},
     {.name = "consumer_registers", .type = integer, .required = true, .low = 24, .high = 256, .unit = "registers"},
+    {.name = "cta_pair", .type = flag},
 };
 
 /// Whether `use` has a key for `family` and for each field of a tile, and no other.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <flashdma_bwd/kernel_resources.hpp>
 
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
@@ -111,13 +112,13 @@ cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, 
 }
 
 /// Query heads of an item: all that share a KV head, unless that leaves multiprocessors idle.
-int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t key_tiles,
+int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t ctas_per_head,
                    const DeviceTraits& device) {
   const auto group = static_cast<int>(a.heads / a.heads_kv);
   // Compacted heads of different masks have different keys in a tile.
   if (mask.compacted && mask.heads > a.heads_kv) return 1;
   for (int heads = group; heads > 1; --heads)
-    if (group % heads == 0 && key_tiles * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
+    if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
       return heads;
   return 1;
 }
@@ -258,7 +259,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   const TileConfig& tile = config.tile;
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
-  p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles, device);
+  p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles * blocks_per_item(tile), device);
   const std::int64_t head_items = a.heads / p.heads_per_item;
   p.items = static_cast<int>(p.key_tiles * a.batch * head_items);
 
@@ -284,7 +285,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   }
   lay_out_bias_gradient(call, workspace, a, config);
   if (is_deterministic(a)) {
-    p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / 32);
+    p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / (tile.cta_pair ? kPairTurnRows : kTurnRows));
     p.ticket = workspace.take<std::int32_t>(1);
   }
   call.cleared_end = workspace.used();

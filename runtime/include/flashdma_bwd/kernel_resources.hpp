@@ -15,6 +15,16 @@ constexpr int threads_per_block(const TileConfig& tile) {
   return tile.family == KernelFamily::hopper ? (1 + tile.consumer_warpgroups) * kWarpgroupThreads : tile.warps * 32;
 }
 
+/// Keys of a CTA: of its tile, or half of the tile that it shares with the other CTA of its cluster.
+constexpr int keys_per_block(const TileConfig& tile) {
+  return tile.cta_pair ? tile.block_n / 2 : tile.block_n;
+}
+
+/// CTAs that work at an item.
+constexpr int blocks_per_item(const TileConfig& tile) {
+  return tile.cta_pair ? 2 : 1;
+}
+
 /// The parts of a CTA's shared memory in the Ampere family, in bytes, in the order in which they lie there.
 struct AmpereSharedMemory {
   int key = 0;          ///< K tile: block_n x head_dim 16-bit
@@ -48,32 +58,51 @@ constexpr AmpereSharedMemory ampere_shared_memory(const KernelConfig& config) {
   return layout;
 }
 
+/// Tiles of dS that the other CTA of cta_pair sends ahead: as many as the shared memory leaves room for.
+constexpr int pair_other_d_score_stages(const KernelConfig& config) {
+  return config.head_dim > 192 ? 1 : 2;
+}
+
 /// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after d_query.
 struct HopperSharedMemory {
-  int key = 0;         ///< K tile: block_n x head_dim 16-bit
-  int value = 0;       ///< V tile: block_n x head_dim 16-bit
-  int query = 0;       ///< Q tiles: q_stages x block_m x head_dim 16-bit
-  int d_out = 0;       ///< dO tiles: do_stages x block_m x head_dim 16-bit
-  int d_score = 0;     ///< dS tiles: ds_stages x block_m x block_n 16-bit
-  int d_query = 0;     ///< dQ on its way to global memory: block_m x head_dim float32
+  int key = 0;          ///< K tile: the CTA's keys x head_dim 16-bit; cta_pair: and half the columns of the other's
+  int value = 0;        ///< V tile: the CTA's keys x head_dim 16-bit
+  int query = 0;        ///< Q tiles: q_stages x block_m x head_dim 16-bit
+  int d_out = 0;        ///< dO tiles: do_stages x block_m x head_dim 16-bit
+  int d_score = 0;      ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
+  int d_query = 0;      ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
+  int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
+                        ///< and a key bias twice that
   int statistics = 0;  ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
-  int bias = 0;        ///< key-vector bias: block_n float32, and two sums of dS for each consumer thread
+  int bias = 0;        ///< key-vector bias: a float32 a key, and two sums of dS for each thread that sums
   int state = 0;       ///< barriers and what the warps tell each other
-  constexpr int total() const { return key + value + query + d_out + d_score + d_query + statistics + bias + state; }
+  constexpr int total() const {
+    return key + value + query + d_out + d_score + d_query + probability + statistics + bias + state;
+  }
 };
 
 constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   const TileConfig& tile = config.tile;
   HopperSharedMemory layout;
-  layout.key = tile.block_n * config.head_dim * 2;
-  layout.value = tile.block_n * config.head_dim * 2;
+  const int keys = keys_per_block(tile);
+  layout.key = keys * config.head_dim * 2;
+  layout.value = keys * config.head_dim * 2;
   layout.query = tile.q_stages * tile.block_m * config.head_dim * 2;
   layout.d_out = tile.do_stages * tile.block_m * config.head_dim * 2;
   layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
-  layout.d_query = tile.block_m * config.head_dim * 4;
   layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
-  layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
   layout.state = 768;
+  const bool key_bias = config.bias == BiasKind::key_vector;
+  if (tile.cta_pair) {
+    layout.key += keys * (config.head_dim / 2) * 2;
+    layout.d_score = (tile.ds_stages + pair_other_d_score_stages(config)) * tile.block_m * keys * 2;
+    layout.d_query = 2 * tile.block_m * (config.head_dim / 8) * 4;
+    layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 4 : 2);
+    if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
+  } else {
+    layout.d_query = tile.block_m * config.head_dim * 4;
+    layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+  }
   return layout;
 }
 
@@ -90,7 +119,7 @@ constexpr int computing_threads(const TileConfig& tile) {
 
 /// Accumulator registers a thread holds through the loop: dK and dV.
 constexpr int resident_accumulator_registers(const KernelConfig& config) {
-  return 2 * config.tile.block_n * config.head_dim / computing_threads(config.tile);
+  return 2 * keys_per_block(config.tile) * config.head_dim / computing_threads(config.tile);
 }
 
 /// V fragments a thread holds through the loop when `value_in_registers`: the warps along the queries each keep a copy.
@@ -101,8 +130,9 @@ constexpr int resident_value_registers(const KernelConfig& config) {
 
 /// Accumulators of the step: S and dP together, or dQ, whichever is larger.
 constexpr int step_accumulator_registers(const KernelConfig& config) {
-  const int scores = 2 * config.tile.block_m * config.tile.block_n / computing_threads(config.tile);
-  const int d_query = config.tile.block_m * config.head_dim / computing_threads(config.tile);
+  const int scores = 2 * config.tile.block_m * keys_per_block(config.tile) / computing_threads(config.tile);
+  const int d_query =
+      config.tile.block_m * config.head_dim / (computing_threads(config.tile) * blocks_per_item(config.tile));
   return scores > d_query ? scores : d_query;
 }
 
@@ -131,11 +161,13 @@ constexpr int available_registers(const TileConfig& tile) {
 constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim) {
   if (tile.block_m != 64 && tile.block_m != 128) return "block_m must be 64 or 128";
   if (tile.consumer_warpgroups != 2) return "consumer_warpgroups must be 2";
-  if (head_dim > 128) return "head_dim must be at most 128: a consumer warpgroup holds 64 keys of dK and dV";
-  if (tile.block_n != 64 * tile.consumer_warpgroups) return "block_n must be 64 * consumer_warpgroups";
+  if (tile.cta_pair != (head_dim > 128))
+    return "cta_pair must be true where head_dim is above 128, and only there: registers hold dK and dV of 64 keys";
+  if (tile.block_n != 128) return "block_n must be 128";
   if (tile.block_m == 128 && head_dim > 64) return "block_m must be 64 where head_dim is above 64";
   if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";
-  if (tile.do_stages < 2 || tile.do_stages > 3) return "do_stages must be 2 or 3";
+  if (tile.do_stages < (tile.cta_pair ? 1 : 2) || tile.do_stages > 3)
+    return "do_stages must be 2 or 3, or 1 with cta_pair";
   if (tile.ds_stages != 2) return "ds_stages must be 2: dQ is computed one tile late";
   if (tile.producer_registers % 8 != 0 || tile.producer_registers < 24)
     return "producer_registers must be a multiple of 8, at least 24";

@@ -78,6 +78,7 @@ struct TileConfig {
   int ds_stages = 0;           ///< shared-memory buffers of dS
   int producer_registers = 0;  ///< a thread's, after setmaxnreg; multiples of 8
   int consumer_registers = 0;
+  bool cta_pair = false;  ///< the two CTAs of a cluster share the keys of a tile, half each
 
   friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
   friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;

@@ -5,11 +5,26 @@
 
 namespace flashdma_bwd {
 
+struct Grid {
+  dim3 ctas;
+  unsigned ctas_per_cluster = 1;
+  Grid(unsigned count) : ctas(count) {}  // NOLINT(google-explicit-constructor): most grids are a number of CTAs
+  Grid(dim3 count) : ctas(count) {}      // NOLINT(google-explicit-constructor)
+  Grid(unsigned count, unsigned per_cluster) : ctas(count), ctas_per_cluster(per_cluster) {}
+};
+
 template <class... Parameters, class... Arguments>
-cudaError_t launch_kernel(void (*kernel)(Parameters...), dim3 grid, unsigned threads, std::size_t shared_bytes,
+cudaError_t launch_kernel(void (*kernel)(Parameters...), const Grid& grid, unsigned threads, std::size_t shared_bytes,
                           cudaStream_t stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
+  cudaLaunchAttribute cluster = {};
+  if (grid.ctas_per_cluster > 1) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {grid.ctas_per_cluster, 1, 1};
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  config.gridDim = grid.ctas;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;

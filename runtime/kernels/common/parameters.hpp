@@ -14,6 +14,11 @@ namespace flashdma_bwd {
 /// Each sequence's rows of dQ, LSE and D scratch start at a multiple of this: the largest block_m.
 inline constexpr int kScratchRowAlignment = 128;
 
+/// Rows of dQ scratch to a turn counter in deterministic mode: each consumer warpgroup that adds to a tile has its own,
+/// two at most to 64 rows, or four where two CTAs share them.
+inline constexpr int kTurnRows = 32;
+inline constexpr int kPairTurnRows = 16;
+
 /// Queries and keys of one mask atom: the unit in which masks are classified.
 inline constexpr int kMaskAtom = 64;
 
@@ -124,7 +129,7 @@ struct BackwardParameters {
 
   // Deterministic mode.
   std::int32_t* d_q_turns =
-      nullptr;  ///< [heads][scratch_rows / 32]: whose turn it is to add to a query tile; nullptr: any order
+      nullptr;  ///< [heads][scratch_rows / kTurnRows]: whose turn it is to add to a query tile; nullptr: any order
   std::int32_t* ticket = nullptr;  ///< next item, so that items start in order
 };
 

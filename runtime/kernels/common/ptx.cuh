@@ -85,10 +85,14 @@ __device__ __forceinline__ void st_shared_32(std::uint32_t address, std::uint32_
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void st_shared_f32(std::uint32_t address, float value) {
+  asm volatile("st.shared.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
+}
+
 __device__ __forceinline__ void red_add(float* address, float value) {
   asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;\n" ::"l"(address), "f"(value) : "memory");
 }
-#if __CUDA_ARCH__ >= 900
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // the host's pass sees templates that use it
 __device__ __forceinline__ void red_add_v4(float* address, const float (&v)[4]) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(address), "f"(v[0]), "f"(v[1]),
                "f"(v[2]), "f"(v[3])

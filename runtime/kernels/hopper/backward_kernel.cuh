@@ -6,6 +6,7 @@
 #pragma once
 
 #include "hopper/consumer.cuh"
+#include "hopper/gather_keys.cuh"
 #include "hopper/producer.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -50,6 +51,8 @@ class Backward {
       ptx::prefetch_tensormap(maps.d_out);
       ptx::prefetch_tensormap(maps.k);
       ptx::prefetch_tensormap(maps.v);
+      ptx::prefetch_tensormap(maps.lse);
+      ptx::prefetch_tensormap(maps.row_dot);
       // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
       const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
       if (!find_item(state.item, p, index, G::kN)) state.item.keys = 0;
@@ -64,24 +67,10 @@ class Backward {
     return state.item.keys > 0;
   }
 
-  /// Loads the K and V rows of the item's keys, which a compacted mask scatters: the copy engine cannot.
+  /// Loads the K and V rows of the item's keys, which a compacted mask scatters.
   __device__ __forceinline__ void gather_keys() const {
-    using KeyTile = typename G::KeyTile;
-    using ValueTile = typename G::ValueTile;
-    constexpr int kChunks = G::kD / 8;
-    for (int index = static_cast<int>(threadIdx.x); index < G::kN * kChunks; index += G::kThreads) {
-      const int row = index / kChunks;
-      const int chunk = index % kChunks;
-      const int key = position_of_row(state.item, row);
-      uint4 k = {0, 0, 0, 0};
-      uint4 v = {0, 0, 0, 0};
-      if (key != kPastEnd && chunk * 8 < p.head_dim) {
-        k = __ldg(reinterpret_cast<const uint4*>(key_row_address(p, state.item, p.k, key) + chunk * 8));
-        v = __ldg(reinterpret_cast<const uint4*>(key_row_address(p, state.item, p.v, key) + chunk * 8));
-      }
-      ptx::st_shared_v4(shared_ + G::kKey + KeyTile::chunk_offset(row, chunk), k);
-      ptx::st_shared_v4(shared_ + G::kValue + ValueTile::chunk_offset(row, chunk), v);
-    }
+    gather_key_rows<typename G::KeyTile, G::kThreads>(p, state.item, p.k, 0, 0, shared_ + G::kKey);
+    gather_key_rows<typename G::ValueTile, G::kThreads>(p, state.item, p.v, 0, 0, shared_ + G::kValue);
     ptx::fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "hopper/geometry.cuh"
+#include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
 #include "hopper/wgmma.cuh"
@@ -177,8 +178,8 @@ class Consumer {
     if (kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
 
     ptx::wgmma_wait_group<1>();
-    partial_ = exponentiate(i, scores, bias_pairs) || info.partial;
-    if (partial_) hide_pairs(scores, mask, info);
+    partial_ = finish_probabilities(i, scores, bias_pairs) || info.partial;
+    if (partial_) hide(scores, mask, info);
     if constexpr (kPackEarly) pack_probabilities(scores, probabilities);
     ptx::wgmma_wait_group<0>();
   }
@@ -223,21 +224,12 @@ class Consumer {
 
   // --- Scores ---
 
-  __device__ __forceinline__ std::int64_t bias_head_offset(int head) const {
-    return state.item.batch * p.bias.stride_batch + (head / p.bias.heads_per_head) * p.bias.stride_head;
-  }
-
   /// The biases of the lane's keys with the head at work, in units of log2, into shared memory.
   __device__ __forceinline__ void read_key_bias() const {
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float value = 0.0f;
-        if (const int key = position(half); key != kPastEnd) {
-          const std::int64_t element = bias_head_offset(head_) + key * p.bias.stride_column;
-          value = p.bias_is_float ? static_cast<const float*>(p.bias.data)[element]
-                                  : to_float<kType>(static_cast<const std::uint16_t*>(p.bias.data)[element]);
-        }
+        const float value = key_bias_of<kType>(p, state.item, head_, position(half));
         ptx::st_shared_32(key_bias_address(half), __float_as_uint(value * kLog2E));
       }
     }
@@ -249,7 +241,7 @@ class Consumer {
 
   template <class Pairs>
   __device__ __forceinline__ void read_tile_bias(Pairs& pairs, const StepInfo& info) const {
-    const TileBias<kType> bias{static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(info.head),
+    const TileBias<kType> bias{static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(p, state.item, info.head),
                                p.bias.stride_row, static_cast<int>(p.bias.stride_column), state.item.sequence.length_q,
                                state.item.sequence.length_k};
     const int keys[2] = {position(0), position(1)};
@@ -260,44 +252,16 @@ class Consumer {
         pairs[j][half] = bias.load(info.first_query + j * 8 + lane() % 4 * 2, keys[half]);
   }
 
-  /// Scores to probabilities: softcap, bias, exponential. Returns whether a key bias of the warp masks its key.
+  /// Scores to probabilities. Returns whether a key bias of the warp masks its key.
   template <class Pairs>
-  __device__ __forceinline__ bool exponentiate(int i, Scores& s, const Pairs& bias_pairs) {
-    const float to_log2 = (kSoftcap ? p.softcap : p.scale) * kLog2E;
-    const float to_cap = kSoftcap ? p.scale / p.softcap : 0.0f;
+  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s, const Pairs& bias_pairs) {
     const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
     float key_bias[2] = {};
     if constexpr (kKeyBias) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
     }
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j) {
-      const float2 column = ptx::ld_shared_v2(lse + j * 32);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float2 offset = {-column.x, -column.y};
-        if constexpr (kKeyBias) offset = {key_bias[half] - column.x, key_bias[half] - column.y};
-        float2 bias = {0.0f, 0.0f};
-        if constexpr (kTileBias) {
-          bias = unpack<kType>(bias_pairs[j][half]);
-          offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
-        }
-        float& x = s[j * 4 + half * 2];
-        float& y = s[j * 4 + half * 2 + 1];
-        if constexpr (kSoftcap) {
-          x = tanh_accurate(x * to_cap);
-          y = tanh_accurate(y * to_cap);
-          slope_[j][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
-        }
-        x = ptx::ex2(fmaf(x, to_log2, offset.x));
-        y = ptx::ex2(fmaf(y, to_log2, offset.y));
-        if constexpr (kTileBias) {
-          if (bias.x == -INFINITY) x = 0.0f;
-          if (bias.y == -INFINITY) y = 0.0f;
-        }
-      }
-    }
+    exponentiate<kConfig>(p, s, lse, key_bias, bias_pairs, slope_);
     return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
   }
 
@@ -306,20 +270,15 @@ class Consumer {
     mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom), warp(), lane());
   }
 
-  /// Clears the probabilities of the pairs that are not visible, by selection: their scores may have overflowed.
-  __device__ __forceinline__ void hide_pairs(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
+  /// Clears the probabilities of the pairs that are not visible.
+  __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
     if (!kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       VisibleQueries visible(state.item.limits, position(half), info.first_query);
       if constexpr (kKeyBias)
         if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
-#pragma unroll
-      for (int w = 0; w < kM / 32; ++w) {
-        std::uint32_t queries = bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w);
-        if (info.mask_words != nullptr) queries &= mask.queries_of_key(w, half, lane());
-        keep_visible(probability, queries, w, half, lane());
-      }
+      hide_pairs(probability, mask, info.mask_words != nullptr, visible, half, lane());
     }
   }
 
@@ -434,16 +393,10 @@ class Consumer {
   __device__ __forceinline__ void write_bias_sums() const {
     const float2 mine = bias_sums();
     bias_sums() = {0.0f, 0.0f};
-    if (p.d_bias_rows == nullptr || head_ < 0) return;
+    if (head_ < 0) return;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float sum = half == 0 ? mine.x : mine.y;
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const int key = position(half);
-      if (lane() % 4 == 0 && key != kPastEnd)
-        p.d_bias_rows[(static_cast<std::int64_t>(state.item.batch) * p.heads + head_) * p.seqlen_k + key] = sum;
-    }
+    for (int half = 0; half < 2; ++half)
+      write_bias_sum(p, state.item, head_, position(half), half == 0 ? mine.x : mine.y, lane());
   }
 
   __device__ __forceinline__ void store_bias_gradient(const StepInfo& info, const Scores& d_score) const {
@@ -470,55 +423,16 @@ class Consumer {
   __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
+    const int row = consumer_ * 64 + warp() * 16;
     if (p.d_k_partial != nullptr) {
-      write_partial(p.d_k_partial, d_k);
-      write_partial(p.d_v_partial, d_v);
+      write_partial_key_gradient(p, state.item, p.d_k_partial, d_k, row);
+      write_partial_key_gradient(p, state.item, p.d_v_partial, d_v, row);
       return;
     }
     // The warpgroup's own rows of V are read by its own products only, which have all finished.
     ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
-    write_rows(p.d_v, d_v);
-    write_rows(p.d_k, d_k);
-  }
-
-  /// float32 rows of this item's heads, which are added over the items of a KV head later.
-  __device__ __forceinline__ void write_partial(float* partial, const KeyGradient& values) const {
-    float* rows = partial + (state.item.head_item * p.key_rows + state.item.sequence.key_row) * p.head_dim;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = position(half);
-      if (key == kPastEnd) continue;
-      float* row = rows + static_cast<std::int64_t>(key) * p.head_dim + lane() % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < kD / 8; ++j)
-        if (j * 8 < p.head_dim)
-          *reinterpret_cast<float2*>(row + j * 8) = {values[j * 4 + half * 2], values[j * 4 + half * 2 + 1]};
-    }
-  }
-
-  /// 16-bit rows of the warp's 16 keys, by way of their rows of V in shared memory.
-  __device__ __forceinline__ void write_rows(const TensorView& tensor, const KeyGradient& values) const {
-    const int first_row = consumer_ * 64 + warp() * 16;
-    const int l = lane();
-    __syncwarp();
-#pragma unroll
-    for (int c = 0; c < kD / 16; ++c) {
-      const Coordinate at = ldmatrix_coordinate(MatrixOrder::rows_first, l);
-      std::uint32_t packed[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) packed[i] = pack<kType>(values[c * 8 + i * 2], values[c * 8 + i * 2 + 1]);
-      ptx::stmatrix_x4(shared_ + G::kValue + ValueTile::chunk_offset(first_row + at.row, c * 2 + at.column), packed);
-    }
-    __syncwarp();
-    constexpr int kChunks = kD / 8;
-    for (int index = l; index < 16 * kChunks; index += 32) {
-      const int row = first_row + index / kChunks;
-      const int chunk = index % kChunks;
-      const int key = position_of_row(state.item, row);
-      if (key == kPastEnd || chunk * 8 >= p.head_dim) continue;
-      *reinterpret_cast<uint4*>(key_row_address(p, state.item, tensor, key) + chunk * 8) =
-          ptx::ld_shared_v4(shared_ + G::kValue + ValueTile::chunk_offset(row, chunk));
-    }
+    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_v, d_v, shared_ + G::kValue, row, row);
+    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_k, d_k, shared_ + G::kValue, row, row);
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's

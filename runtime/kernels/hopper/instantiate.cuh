@@ -6,6 +6,7 @@
 #include "common/kernel_entry.hpp"
 #include "common/launch_kernel.hpp"
 #include "hopper/backward_kernel.cuh"
+#include "hopper/pair/backward_kernel.cuh"
 
 namespace flashdma_bwd::hopper {
 
@@ -14,19 +15,26 @@ template <KernelConfig kConfig>
 __device__ __forceinline__ void run_backward(const BackwardParameters& parameters, const TensorMaps& maps,
                                              unsigned char* shared) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-  Backward<kConfig>(parameters, maps, shared).run();
+  if constexpr (kConfig.tile.cta_pair)
+    pair::Backward<kConfig>(parameters, maps, shared).run();
+  else
+    Backward<kConfig>(parameters, maps, shared).run();
 #endif
 }
 
 template <KernelConfig kConfig, class Kernel>
 cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStream_t stream) {
-  using G = Geometry<kConfig>;
+  constexpr bool kPair = kConfig.tile.cta_pair;
+  using G = std::conditional_t<kPair, pair::Geometry<kConfig>, Geometry<kConfig>>;
+  constexpr int kCtas = kPair ? pair::kCtas : 1;
+  constexpr MapBoxes kBoxes{{G::kM, G::QueryTile::kPanelColumns},
+                            {G::kN / kCtas, G::KeyTile::kPanelColumns},
+                            {G::kN / kCtas, G::ValueTile::kPanelColumns},
+                            G::kM};
   TensorMaps maps;
-  constexpr MapBoxes kBoxes{
-      {G::kM, G::QueryTile::kPanelColumns}, {G::kN, G::KeyTile::kPanelColumns}, {G::kN, G::ValueTile::kPanelColumns}};
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
-  return launch_kernel(kernel, static_cast<unsigned>(parameters.items), G::kThreads, shared_memory_bytes(kConfig),
-                       stream, parameters, maps);
+  return launch_kernel(kernel, {static_cast<unsigned>(parameters.items) * kCtas, kCtas}, G::kThreads,
+                       shared_memory_bytes(kConfig), stream, parameters, maps);
 }
 
 }  // namespace flashdma_bwd::hopper

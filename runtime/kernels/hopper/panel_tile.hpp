@@ -63,9 +63,9 @@ struct PanelTile {
   FLASHDMA_HOST_DEVICE static constexpr std::uint32_t row_step(int step) {
     return static_cast<std::uint32_t>(step * 16 * kRowBytes >> 4);
   }
-  /// The lower half for the tile at a shared address.
+  /// The lower half for the tile at a shared address, of which bits 24 and up are the CTA's number in its cluster.
   FLASHDMA_HOST_DEVICE static constexpr std::uint32_t descriptor(std::uint32_t address) {
-    return (address >> 4) + kDescriptorLow;
+    return ((address & 0x3ffffu) >> 4) + kDescriptorLow;
   }
   FLASHDMA_HOST_DEVICE static constexpr std::uint64_t descriptor_of(std::uint32_t low) {
     return static_cast<std::uint64_t>(kDescriptorHigh) << 32 | low;

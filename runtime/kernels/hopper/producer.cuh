@@ -32,18 +32,17 @@ class Loader {
         const RingPosition<G::kDOutStages> d_out(index);
         const TileStep step = step_of(walk, i);
         const int first_query = step.tile * G::kM;
-        const std::int64_t scratch_row = scratch_row_of(state.item, p, walk.head) + first_query;
 
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
         state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
                                            step.partial ? mask_words(walk.head, first_query) : nullptr};
-        load_query_tile(maps.q, G::kQuery, query.stage, state.query_full[query.stage], first_query, walk.head, G::kLse,
-                        p.lse_log2 + scratch_row);
+        load_query_tile(maps.q, G::kQuery, query.stage, state.query_full[query.stage], first_query, walk.head, maps.lse,
+                        G::kLse);
         if (load_keys && index == 0) load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
 
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
         load_query_tile(maps.d_out, G::kDOut, d_out.stage, state.d_out_full[d_out.stage], first_query, walk.head,
-                        G::kRowDot, p.row_dot + scratch_row);
+                        maps.row_dot, G::kRowDot);
       }
     }
   }
@@ -74,8 +73,8 @@ class Loader {
   }
 
   __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint64_t& barrier,
-                                                  int first_query, int head, int statistics_offset,
-                                                  const float* statistics) {
+                                                  int first_query, int head, const CUtensorMap& statistics_map,
+                                                  int statistics_offset) {
     using Tile = typename G::QueryTile;
     const SequenceRows& s = state.item.sequence;
     const std::uint32_t full = ptx::shared_address(&barrier);
@@ -87,7 +86,8 @@ class Loader {
                                    {panel * Tile::kPanelColumns, p.seqlen_q - s.length_q + first_query,
                                     static_cast<int>(s.row_q) + s.length_q, head, batch},
                                    full, ptx::kEvictLast);
-    ptx::cp_async_bulk(shared_ + statistics_offset + stage * G::kM * 4, statistics, G::kM * 4, full);
+    ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
+                                 {static_cast<int>(s.scratch_row) + first_query, head}, full);
   }
 
   const BackwardParameters& p;

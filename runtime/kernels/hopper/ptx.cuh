@@ -30,6 +30,30 @@ __device__ __forceinline__ void barrier_sync(int name, int threads) {
   asm volatile("barrier.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
 }
 
+// --- The cluster ---
+
+/// The CTA's number in its cluster.
+__device__ __forceinline__ int cluster_ctarank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+/// The address of the same place in the shared memory of the cluster's CTA `rank`.
+__device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, int rank) {
+  std::uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+/// Waits for all threads of the cluster.
+__device__ __forceinline__ void barrier_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ int ld_shared_cluster_s32(std::uint32_t address) {
+  int value;
+  asm volatile("ld.shared::cluster.s32 %0, [%1];\n" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 // --- Barrier objects ---
 
 /// Makes initialised barriers visible to the asynchronous proxy.
@@ -39,6 +63,12 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 /// Arrives and announces `bytes` that copies will complete in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/// Arrives at a barrier of any CTA of the cluster, at an address of mapa. It orders this thread's accesses within its
+/// own CTA only: enough to give a buffer back that has been read, and without the wait for this thread's additions to
+/// global memory that release.cluster would be.
+__device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 /// Waits until the phase of this parity has completed.
 __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std::uint32_t parity) {
@@ -79,13 +109,32 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d(std::uint32_t destinatio
       "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(barrier), "l"(policy)
       : "memory");
 }
-/// Copies `bytes` (a multiple of 16) that lie together to shared memory.
-__device__ __forceinline__ void cp_async_bulk(std::uint32_t destination, const void* source, std::uint32_t bytes,
-                                              std::uint32_t barrier) {
+/// The same, to this place of all CTAs of the cluster whose bit in `ctas` is set, each with its own barrier.
+__device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(std::uint32_t destination, const CUtensorMap& map,
+                                                                  const int (&at)[5], std::uint32_t barrier,
+                                                                  std::uint16_t ctas, std::uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(destination),
-      "l"(source), "r"(bytes), "r"(barrier)
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;\n" ::"r"(destination),
+      "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(barrier), "h"(ctas), "l"(policy)
       : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_tensor_2d(std::uint32_t destination, const CUtensorMap& map,
+                                                        const int (&at)[2], std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];\n" ::"r"(
+          destination),
+      "l"(&map), "r"(at[0]), "r"(at[1]), "r"(barrier)
+      : "memory");
+}
+/// Copies `bytes` (a multiple of 16) of this CTA's shared memory to that of a CTA of the cluster, whose barrier counts
+/// them; `destination` and `barrier` are addresses of mapa.
+__device__ __forceinline__ void cp_async_bulk_shared_cluster(std::uint32_t destination, std::uint32_t source,
+                                                             std::uint32_t bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+                   destination),
+               "r"(source), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 /// Adds `bytes` of float32 in shared memory to those at `destination`.
 __device__ __forceinline__ void cp_reduce_async_bulk_add(float* destination, std::uint32_t source, std::uint32_t bytes,
@@ -98,9 +147,10 @@ __device__ __forceinline__ void cp_reduce_async_bulk_add(float* destination, std
 __device__ __forceinline__ void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
-/// Waits until this thread's bulk copies from shared memory have read it.
+/// Waits until this thread's bulk copies from shared memory, but for the newest `Pending` groups, have read it.
+template <int Pending = 0>
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(Pending) : "memory");
 }
 /// Waits until they have also been performed.
 __device__ __forceinline__ void cp_async_bulk_wait_group() {

@@ -4,9 +4,8 @@
 // 2` of the tile: a lane has two keys, and of every 8 queries two.
 #pragma once
 
+#include "common/item.cuh"
 #include "common/numeric.cuh"
-#include "common/parameters.hpp"
-#include "common/visibility.hpp"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -62,6 +61,73 @@ __device__ __forceinline__ void keep_visible(float (&p)[Count], std::uint32_t qu
 #pragma unroll
     for (int e = 0; e < 2; ++e)
       if ((word >> (block * 8 + e) & 1u) == 0) p[(w * 4 + block) * 4 + half * 2 + e] = 0.0f;
+}
+
+/// Clears the probabilities of a lane's key `half` with the queries that do not see it, by selection: their scores may
+/// have overflowed. `mask` counts where `masked`. All lanes of the warp.
+template <int Count, int M>
+__device__ __forceinline__ void hide_pairs(float (&p)[Count], const MaskColumns<M>& mask, bool masked,
+                                           const VisibleQueries& visible, int half, int lane) {
+#pragma unroll
+  for (int w = 0; w < M / 32; ++w) {
+    std::uint32_t queries = bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w);
+    if (masked) queries &= mask.queries_of_key(w, half, lane);
+    keep_visible(p, queries, w, half, lane);
+  }
+}
+
+/// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
+/// `key_bias`: of the lane's two keys, in units of log2; `bias_pairs`: a tile bias, packed as `slopes`. Softcap: `slopes`
+/// become 1 - tanh^2 of pairs of queries, packed.
+template <KernelConfig kConfig, int Count, class Pairs, class Slopes>
+__device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
+                                             const float (&key_bias)[2], const Pairs& bias_pairs, Slopes& slopes) {
+  constexpr DataType kType = kConfig.data_type;
+  constexpr bool kSoftcap = kConfig.softcap;
+  const float to_log2 = (kSoftcap ? p.softcap : p.scale) * kLog2E;
+  const float to_cap = kSoftcap ? p.scale / p.softcap : 0.0f;
+#pragma unroll
+  for (int j = 0; j < Count / 4; ++j) {
+    const float2 column = ptx::ld_shared_v2(lse + j * 32);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float2 offset = {-column.x, -column.y};
+      if constexpr (kConfig.bias == BiasKind::key_vector)
+        offset = {key_bias[half] - column.x, key_bias[half] - column.y};
+      float2 bias = {0.0f, 0.0f};
+      if constexpr (kConfig.bias == BiasKind::tile) {
+        bias = unpack<kType>(bias_pairs[j][half]);
+        offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
+      }
+      float& x = s[j * 4 + half * 2];
+      float& y = s[j * 4 + half * 2 + 1];
+      if constexpr (kSoftcap) {
+        x = tanh_accurate(x * to_cap);
+        y = tanh_accurate(y * to_cap);
+        slopes[j][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
+      }
+      x = ptx::ex2(fmaf(x, to_log2, offset.x));
+      y = ptx::ex2(fmaf(y, to_log2, offset.y));
+      if constexpr (kConfig.bias == BiasKind::tile) {
+        if (bias.x == -INFINITY) x = 0.0f;
+        if (bias.y == -INFINITY) y = 0.0f;
+      }
+    }
+  }
+}
+
+/// Elements from the bias's first to that of an item's head.
+__device__ __forceinline__ std::int64_t bias_head_offset(const BackwardParameters& p, const KeyItem& item, int head) {
+  return item.batch * p.bias.stride_batch + (head / p.bias.heads_per_head) * p.bias.stride_head;
+}
+
+/// A key bias; 0 past the end of the keys.
+template <DataType Type>
+__device__ __forceinline__ float key_bias_of(const BackwardParameters& p, const KeyItem& item, int head, int key) {
+  if (key == kPastEnd) return 0.0f;
+  const std::int64_t element = bias_head_offset(p, item, head) + key * p.bias.stride_column;
+  return p.bias_is_float ? static_cast<const float*>(p.bias.data)[element]
+                         : to_float<Type>(static_cast<const std::uint16_t*>(p.bias.data)[element]);
 }
 
 /// A tile bias of one (batch, head).

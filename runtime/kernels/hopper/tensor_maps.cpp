@@ -1,4 +1,4 @@
-// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO.
+// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO, and the LSE and D of a tile's queries.
 #include "hopper/tensor_maps.hpp"
 
 #include <cudaTypedefs.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace flashdma_bwd::hopper {
 namespace {
@@ -60,6 +61,22 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/// Of LSE or D.
+cudaError_t encode_statistics_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, float* values,
+                                  int box_rows) {
+  // Without queries there is nothing to copy, but a map must be valid.
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(std::max<std::int64_t>(p.scratch_rows, kScratchRowAlignment)),
+                               static_cast<cuuint64_t>(p.heads)};
+  const cuuint64_t strides[1] = {sizes[0] * sizeof(float)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_rows), 1};
+  const cuuint32_t element_strides[2] = {1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, values, sizes, strides, box, element_strides,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 }  // namespace
 
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, const MapBoxes& boxes) {
@@ -75,6 +92,8 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   run(maps.d_out, p.d_out, queries, boxes.query);
   run(maps.k, p.k, keys, boxes.key);
   run(maps.v, p.v, keys, boxes.value);
+  for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
+    if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
   return error;
 }
 

@@ -1,6 +1,6 @@
-// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO.
+// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO, and the LSE and D of a tile's queries.
 //
-// All are five-dimensional, so that fixed-length and packed batches have one form and rows past the end of a sequence
+// Those of the tiles are five-dimensional, so that fixed-length and packed batches have one form and rows past the end of a sequence
 // arrive as zeros, whatever lies behind them in memory. The dimensions, innermost first:
 //
 //     column    head_dim
@@ -11,7 +11,8 @@
 //
 // Row and end have the same stride, and the map's address lies `longest` rows before the tensor's: row r of a sequence
 // is at coordinates (column, longest - length + r, end). (The trick is known as a ragged tensor map; Triton's
-// tools/ragged_tma.py uses it for grouped products.)
+// tools/ragged_tma.py uses it for grouped products.) LSE and D are scratch of [heads][scratch_rows] float32; their maps
+// have these two dimensions.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +23,7 @@
 namespace flashdma_bwd::hopper {
 
 struct TensorMaps {
-  CUtensorMap q, d_out, k, v;
+  CUtensorMap q, d_out, k, v, lse, row_dot;
 };
 
 /// What a copy brings: a panel of a tile, see panel_tile.hpp.
@@ -32,6 +33,7 @@ struct MapBox {
 };
 struct MapBoxes {
   MapBox query, key, value;  ///< dO's are Q's
+  int statistics;            ///< queries of which LSE or D is copied at once
 };
 
 /// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer.

@@ -41,6 +41,7 @@ inline constexpr TileField kHopperTileFields[] = {
     {.name = "ds_stages", .name_prefix = "_ds", .number = &TileConfig::ds_stages},
     {.name = "producer_registers", .name_prefix = "_r", .number = &TileConfig::producer_registers},
     {.name = "consumer_registers", .name_prefix = "c", .number = &TileConfig::consumer_registers},
+    {.name = "cta_pair", .name_prefix = "_pair", .flag = &TileConfig::cta_pair},
 };
 
 constexpr std::span<const TileField> tile_fields(KernelFamily family) {

@@ -1,0 +1,152 @@
+// The backward kernel of the Hopper family for head dims above 128: two CTAs of a cluster share an item.
+//
+// Each has a producer warpgroup (producer.cuh) and two consumer warpgroups with a gradient each (consumer.cuh). They
+// meet at barrier objects in shared memory only; those by which a buffer is given back are of both CTAs, which fill
+// each other's buffers.
+#pragma once
+
+#include "hopper/gather_keys.cuh"
+#include "hopper/pair/consumer.cuh"
+#include "hopper/pair/producer.cuh"
+
+namespace flashdma_bwd::hopper::pair {
+
+template <KernelConfig kConfig>
+class Backward {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+
+ public:
+  __device__ __forceinline__ Backward(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                      unsigned char* shared)
+      : p(parameters),
+        maps(tensor_maps),
+        shared_(ptx::shared_address(shared)),
+        state(*reinterpret_cast<State*>(shared + G::kState)),
+        rank(ptx::cluster_ctarank()) {}
+
+  __device__ __forceinline__ void run() {
+    if (start_item()) work();
+    // The other CTA may still arrive at this one's barriers or ask for its ticket.
+    ptx::barrier_cluster_sync();
+  }
+
+ private:
+  __device__ __forceinline__ void work() {
+    if (state.item.active != nullptr) gather_keys();
+    // The same for all threads of a warpgroup, and seen to be by the compiler.
+    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    if (warpgroup == 0) {
+      ptx::setmaxnreg_dec<G::kTile.producer_registers>();
+      const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+      if (warp == 3)
+        DQueryReducer<kConfig>(p, shared_, state, rank).run();
+      else if (threadIdx.x % 32 == 0) {
+        if (warp == 0)
+          QueryLoader<kConfig>(p, maps, shared_, state, rank).run();
+        else if (warp == 1)
+          DOutLoader<kConfig>(p, maps, shared_, state, rank).run();
+        else
+          DScoreSender<kConfig>(shared_, state, rank).run();
+      }
+      __syncwarp();
+    } else {
+      ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
+      if (warpgroup == 1)
+        ValueOwner<kConfig>(p, shared_, state).run();
+      else
+        KeyOwner<kConfig>(p, shared_, state).run();
+    }
+  }
+
+  __device__ __forceinline__ bool start_item() {
+    if (threadIdx.x == 0) {
+      initialise_barriers();
+      ptx::prefetch_tensormap(maps.q);
+      ptx::prefetch_tensormap(maps.d_out);
+      ptx::prefetch_tensormap(maps.k);
+      ptx::prefetch_tensormap(maps.v);
+      ptx::prefetch_tensormap(maps.lse);
+      ptx::prefetch_tensormap(maps.row_dot);
+      // In deterministic mode a cluster waits for those with smaller items, so items must start in order.
+      if (p.ticket != nullptr && rank == 0) state.ticket = atomicAdd(p.ticket, 1);
+    }
+    __syncwarp();
+    // No CTA may fill the other's buffers before its barriers are there.
+    ptx::barrier_cluster_sync();
+    if (threadIdx.x == 0) {
+      const int index = p.ticket != nullptr
+                            ? ptx::ld_shared_cluster_s32(ptx::mapa(ptx::shared_address(&state.ticket), 0))
+                            : static_cast<int>(blockIdx.x) / kCtas;
+      if (!find_item(state.item, p, index, G::kN)) state.item.keys = 0;
+      state.step_count = 0;
+      if (state.item.keys > 0)
+        for (int h = 0; h < p.heads_per_item; ++h) {
+          find_head(state.query_walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+          state.step_count += state.query_walk.count;
+        }
+    }
+    __syncthreads();
+    return state.item.keys > 0;
+  }
+
+  /// Loads the K and V rows of the CTA's keys, and the columns of the other's K, which a compacted mask scatters: the
+  /// copy engine cannot.
+  __device__ __forceinline__ void gather_keys() const {
+    const int own = rank * G::kKeys;
+    gather_key_rows<typename G::KeyTile, G::kThreads>(p, state.item, p.k, own, 0, shared_ + G::kKey);
+    gather_key_rows<typename G::ValueTile, G::kThreads>(p, state.item, p.v, own, 0, shared_ + G::kValue);
+    gather_key_rows<typename G::OtherKeyTile, G::kThreads>(p, state.item, p.k, G::kKeys - own, rank * G::kDQueryHalf,
+                                                           shared_ + G::kOtherKey);
+    ptx::fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_arrive(ptx::shared_address(&state.key_full));
+      ptx::mbarrier_arrive(ptx::shared_address(&state.value_full));
+    }
+  }
+
+  __device__ __forceinline__ void initialise_barriers() const {
+    const auto initialise = [](std::uint64_t& barrier, int arrivals) {
+      ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
+    };
+    constexpr int kWarps = 4;  // of a consumer warpgroup, each of which arrives
+    // Loads: one arrival, which announces their bytes. Buffers that both CTAs fill: both warpgroups of both CTAs.
+    constexpr int kAll = kWarps * 2 * kCtas;
+    initialise(state.key_full, 1);
+    initialise(state.value_full, 1);
+    for (int i = 0; i < G::kQueryStages; ++i) {
+      initialise(state.query_full[i], 1);
+      initialise(state.query_empty[i], kAll);
+    }
+    for (int i = 0; i < G::kDOutStages; ++i) {
+      initialise(state.d_out_full[i], 1);
+      initialise(state.d_out_empty[i], kAll);
+    }
+    for (int i = 0; i < G::kDScoreStages; ++i) {
+      initialise(state.d_score_full[i], kWarps);
+      initialise(state.d_score_empty[i], 2 * kWarps + 1);  // and the sender
+    }
+    for (int i = 0; i < G::kOtherDScoreStages; ++i) {
+      initialise(state.other_d_score_full[i], 1);  // announces the other CTA's bytes
+      initialise(state.other_d_score_taken[i], 2 * kWarps);
+    }
+    for (int role = 0; role < 2; ++role) {
+      initialise(state.d_query_full[role], kWarps);
+      initialise(state.d_query_empty[role], 1);
+    }
+    initialise(state.probability_full, kWarps);
+    initialise(state.probability_empty, kWarps);
+    ptx::fence_mbarrier_init();
+    for (std::uint64_t& full : state.other_d_score_full)
+      ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&full), G::PairTile::kBytes);
+  }
+
+  const BackwardParameters& p;
+  const TensorMaps& maps;
+  std::uint32_t shared_;
+  State& state;
+  int rank;
+};
+
+}  // namespace flashdma_bwd::hopper::pair

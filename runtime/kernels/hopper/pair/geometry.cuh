@@ -1,0 +1,100 @@
+// Compile-time geometry of a configuration of two CTAs: tiles, who computes what, the layout of shared memory.
+//
+// For head dims above 128 the 128 keys of an item are shared by the two CTAs of a cluster, 64 each: a CTA's registers
+// hold dK and dV of no more. Each computes P and dS of its own keys and sends dS to the other, so that each can compute
+// one half of the head dim of dQ over all 128 keys: half as many additions to global memory as with 64 keys alone,
+// which would be the bound (NOTES.md). Q and dO are loaded once for both.
+#pragma once
+
+#include <flashdma_bwd/kernel_resources.hpp>
+
+#include "hopper/geometry.cuh"
+
+namespace flashdma_bwd::hopper::pair {
+
+inline constexpr int kCtas = 2;
+
+/// What a consumer warpgroup computes and owns.
+enum class Role {
+  value,  ///< S, P and dV
+  key,    ///< dP, dS and dK
+};
+
+/// Barriers and what the warps tell each other; at the end of shared memory.
+template <int kQueryStages, int kDOutStages, int kDScoreStages, int kOtherDScoreStages>
+struct State {
+  std::uint64_t key_full, value_full;
+  std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
+  std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
+  std::uint64_t probability_full, probability_empty;
+  std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
+  std::uint64_t other_d_score_full[kOtherDScoreStages];   ///< the other CTA's dS has arrived here
+  std::uint64_t other_d_score_taken[kOtherDScoreStages];  ///< the other CTA has used what was sent to it
+  std::uint64_t d_query_full[2], d_query_empty[2];        ///< by role
+  StepInfo steps[kStepSlots];
+  KeyItem item;
+  HeadWalk query_walk, d_out_walk;  ///< the loaders'
+  int step_count;
+  int ticket;                   ///< of the first CTA: the cluster's item
+  bool probability_partial[4];  ///< by warp: some of the P that it hands over are of masked pairs
+};
+
+template <KernelConfig kConfig>
+struct Geometry {
+  static constexpr TileConfig kTile = kConfig.tile;
+  static_assert(tile_shape_violation(kTile, kConfig.head_dim) == nullptr);
+
+  static constexpr int kM = kTile.block_m;
+  static constexpr int kN = kTile.block_n;  ///< of the item
+  static constexpr int kD = kConfig.head_dim;
+  static constexpr int kThreads = threads_per_block(kTile);
+  static constexpr int kQueryStages = kTile.q_stages;
+  static constexpr int kDOutStages = kTile.do_stages;
+  static constexpr int kDScoreStages = kTile.ds_stages;
+  static constexpr int kOtherDScoreStages = pair_other_d_score_stages(kConfig);
+  /// Keys of a CTA: the rows of its products S^T, dP^T, dV and dK.
+  static constexpr int kKeys = kN / kCtas;
+  static_assert(kKeys == 64 && kM == 64);
+  /// Columns of dQ that a CTA computes, and of those a warpgroup.
+  static constexpr int kDQueryHalf = kD / kCtas;
+  static constexpr int kDQueryColumns = kDQueryHalf / kTile.consumer_warpgroups;
+  /// A share is added to global memory in two parts: the first by way of the reducer, which has a step's time for it,
+  /// the second by the warpgroup itself. Neither way alone is fast enough (NOTES.md).
+  static constexpr int kDQueryPart = kDQueryColumns / 2;
+  static constexpr int kDQueryPartBytes = kM * kDQueryPart * 4;
+  /// Of a pair, from the value owner to the key owner: P, or P and the softcap's slope.
+  static constexpr int kProbabilityBytes = kConfig.softcap && kConfig.bias == BiasKind::key_vector ? 4 : 2;
+
+  using QueryTile = PanelTile<kM, kD>;
+  using KeyTile = PanelTile<kKeys, kD, widest_panel(kDQueryColumns)>;  ///< K: a share of dQ takes whole panels
+  /// The CTA's half of the columns of the other CTA's K.
+  using OtherKeyTile = PanelTile<kKeys, kDQueryHalf, KeyTile::kPanelColumns>;
+  using ValueTile = PanelTile<kKeys, kD>;
+  using PairTile = PanelTile<kM, kKeys>;  ///< dS: queries x keys of one CTA
+
+  // Shared memory: byte offsets.
+  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  static constexpr int kKey = 0;
+  static constexpr int kOtherKey = kKey + KeyTile::kBytes;
+  static constexpr int kValue = kKey + kLayout.key;
+  static constexpr int kQuery = kValue + kLayout.value;
+  static constexpr int kDOut = kQuery + kLayout.query;
+  static constexpr int kDScore = kDOut + kLayout.d_out;
+  static constexpr int kOtherDScore = kDScore + kDScoreStages * PairTile::kBytes;
+  static constexpr int kDQuery = kDScore + kLayout.d_score;
+  static constexpr int kProbability = kDQuery + kLayout.d_query;
+  static constexpr int kLse = kProbability + kLayout.probability;
+  static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
+  static constexpr int kKeyBias = kLse + kLayout.statistics;
+  static constexpr int kBiasSums = kKeyBias + kKeys * 4;
+  static constexpr int kState = kKeyBias + kLayout.bias;
+  static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
+  static_assert(kLayout.key == KeyTile::kBytes + OtherKeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
+                kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
+                kLayout.d_score == (kDScoreStages + kOtherDScoreStages) * PairTile::kBytes &&
+                kLayout.d_query == 2 * kDQueryPartBytes && kLayout.probability == kM * kKeys * kProbabilityBytes);
+  using State = pair::State<kQueryStages, kDOutStages, kDScoreStages, kOtherDScoreStages>;
+  static_assert(sizeof(State) <= kLayout.state);
+};
+
+}  // namespace flashdma_bwd::hopper::pair

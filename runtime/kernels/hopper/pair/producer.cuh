@@ -1,0 +1,297 @@
+// The producer warpgroup of a CTA of two. Each of its warps has one task, of one thread: to load Q, with K and V; to
+// load dO; to send dS to the other CTA; to add dQ to global memory.
+#pragma once
+
+#include "hopper/pair/geometry.cuh"
+#include "hopper/ptx.cuh"
+#include "hopper/tensor_maps.hpp"
+
+namespace flashdma_bwd::hopper::pair {
+
+/// What both loaders do: they walk through the item's steps and load some panels of a tile for both CTAs.
+template <KernelConfig kConfig>
+class Loader {
+ protected:
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+  using QueryTile = typename G::QueryTile;
+
+  __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                    std::uint32_t shared, State& shared_state, int cta_rank)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), rank(cta_rank) {}
+
+  /// Calls visit(index, head, step) for every step.
+  template <class Visit>
+  __device__ __forceinline__ void walk_steps(HeadWalk& walk, Visit&& visit) {
+    int index = 0;
+    for (int h = 0; h < p.heads_per_item; ++h) {
+      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
+    }
+  }
+
+  /// The panels [begin, end) of a tile of Q or dO for both CTAs, and this CTA's LSE or D of the tile's queries.
+  __device__ __forceinline__ void load_tile(const CUtensorMap& map, int offset, const CUtensorMap& statistics_map,
+                                            int statistics_offset, int stage, std::uint64_t& barrier, int begin,
+                                            int end, int first_query, int head) {
+    constexpr std::uint16_t kBoth = 3;
+    const SequenceRows& s = state.item.sequence;
+    const std::uint32_t full = ptx::shared_address(&barrier);
+    // Of both CTAs' copies.
+    ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4);
+    const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
+    const std::uint32_t tile = shared_ + offset + stage * QueryTile::kBytes;
+#pragma unroll 1
+    for (int panel = begin; panel < end; ++panel)
+      ptx::cp_async_bulk_tensor_5d_multicast(tile + panel * QueryTile::kPanelBytes, map,
+                                             {panel * QueryTile::kPanelColumns, p.seqlen_q - s.length_q + first_query,
+                                              static_cast<int>(s.row_q) + s.length_q, head, batch},
+                                             full, kBoth, ptx::kEvictLast);
+    ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
+                                 {static_cast<int>(s.scratch_row) + first_query, head}, full);
+  }
+
+  const BackwardParameters& p;
+  const TensorMaps& maps;
+  std::uint32_t shared_;
+  State& state;
+  int rank;
+};
+
+/// Loads the CTA's K and V and its half of the other's K once, Q and LSE of every step, and says what each step is.
+template <KernelConfig kConfig>
+class QueryLoader : Loader<kConfig> {
+  using Base = Loader<kConfig>;
+  using Base::maps;
+  using Base::p;
+  using Base::rank;
+  using Base::shared_;
+  using Base::state;
+  using typename Base::G;
+  using typename Base::State;
+
+ public:
+  __device__ __forceinline__ QueryLoader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                         std::uint32_t shared, State& shared_state, int cta_rank)
+      : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
+
+  __device__ __forceinline__ void run() {
+    // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
+    // outlive the CTA.
+    const bool load_keys = state.item.active == nullptr && state.step_count > 0;
+    if (load_keys) load_keys_of_item();
+    // An odd panel is this loader's in the first CTA and the dO loader's in the second.
+    constexpr int kMiddle = (G::QueryTile::kPanels + 1) / 2;
+    const int begin = rank == 0 ? 0 : kMiddle;
+    const int end = rank == 0 ? kMiddle : G::QueryTile::kPanels;
+    this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
+      const RingPosition<G::kQueryStages> ring(index);
+      const int first_query = step.tile * G::kM;
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
+      state.steps[index % kStepSlots] = {first_query, head, step.partial,
+                                         step.partial ? mask_words(head, first_query) : nullptr};
+      this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end,
+                      first_query, head);
+      if (load_keys && index == 0) load_values_of_item();
+    });
+  }
+
+ private:
+  /// Of the CTA's own keys.
+  __device__ __forceinline__ const std::uint64_t* mask_words(int head, int first_query) const {
+    if (p.mask_words == nullptr) return nullptr;
+    const std::int64_t first_atom = state.item.batch * p.mask_batch_stride +
+                                    head / p.mask_heads_per_head * p.mask_head_stride +
+                                    (std::int64_t{state.item.key_tile} * kCtas + rank) * p.query_atoms;
+    return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  __device__ __forceinline__ void load_keys_of_item() {
+    const std::uint32_t full = ptx::shared_address(&state.key_full);
+    ptx::mbarrier_arrive_expect_tx(full, G::KeyTile::kBytes);
+    load_panels<typename G::KeyTile>(maps.k, G::kKey, full, rank, 0);
+  }
+  __device__ __forceinline__ void load_values_of_item() {
+    const std::uint32_t full = ptx::shared_address(&state.value_full);
+    ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + G::OtherKeyTile::kBytes);
+    load_panels<typename G::ValueTile>(maps.v, G::kValue, full, rank, 0);
+    load_panels<typename G::OtherKeyTile>(maps.k, G::kOtherKey, full, rank ^ 1, rank * G::kDQueryHalf);
+  }
+
+  /// Keys of the CTA `key_rank`, from a column on.
+  template <class Tile>
+  __device__ __forceinline__ void load_panels(const CUtensorMap& map, int offset, std::uint32_t full, int key_rank,
+                                              int first_column) {
+    const KeyItem& item = state.item;
+    const SequenceRows& s = item.sequence;
+    const int head = item.head_item * p.heads_per_item / (p.heads / p.heads_kv);
+    const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
+#pragma unroll 1
+    for (int panel = 0; panel < Tile::kPanels; ++panel)
+      ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
+                                   {first_column + panel * Tile::kPanelColumns,
+                                    p.seqlen_k - s.length_k + item.first_position + key_rank * G::kKeys,
+                                    static_cast<int>(s.row_k) + s.length_k, head, batch},
+                                   full, ptx::kEvictFirst);
+  }
+};
+
+/// Loads dO and D of every step.
+template <KernelConfig kConfig>
+class DOutLoader : Loader<kConfig> {
+  using Base = Loader<kConfig>;
+  using Base::maps;
+  using Base::rank;
+  using Base::state;
+  using typename Base::G;
+  using typename Base::State;
+
+ public:
+  __device__ __forceinline__ DOutLoader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                        std::uint32_t shared, State& shared_state, int cta_rank)
+      : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
+
+  __device__ __forceinline__ void run() {
+    constexpr int kMiddle = G::QueryTile::kPanels / 2;
+    const int begin = rank == 0 ? 0 : kMiddle;
+    const int end = rank == 0 ? kMiddle : G::QueryTile::kPanels;
+    this->walk_steps(state.d_out_walk, [&](int index, int head, const TileStep& step) {
+      const RingPosition<G::kDOutStages> ring(index);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[ring.stage]), ring.parity ^ 1);
+      this->load_tile(maps.d_out, G::kDOut, maps.row_dot, G::kRowDot, ring.stage, state.d_out_full[ring.stage], begin,
+                      end, step.tile * G::kM, head);
+    });
+  }
+};
+
+/// Sends the CTA's dS of every step to the other CTA.
+template <KernelConfig kConfig>
+class DScoreSender {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+
+ public:
+  __device__ __forceinline__ DScoreSender(std::uint32_t shared, State& shared_state, int cta_rank)
+      : shared_(shared), state(shared_state), other(cta_rank ^ 1) {}
+
+  __device__ __forceinline__ void run() {
+    const int steps = state.step_count;
+    for (int i = 0; i < steps; ++i) {
+      const RingPosition<G::kDScoreStages> ring(i);
+      const RingPosition<G::kOtherDScoreStages> other_ring(i);
+      // What was sent to this buffer before has been used, so that it has also been read here.
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.other_d_score_taken[other_ring.stage]),
+                                other_ring.parity ^ 1);
+      if (const int sent = i - G::kOtherDScoreStages; sent >= 0)
+        ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(sent).stage]));
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[ring.stage]), ring.parity);
+      constexpr int kBytes = G::PairTile::kBytes;
+      ptx::cp_async_bulk_shared_cluster(
+          ptx::mapa(shared_ + G::kOtherDScore + other_ring.stage * kBytes, other),
+          shared_ + G::kDScore + ring.stage * kBytes, kBytes,
+          ptx::mapa(ptx::shared_address(&state.other_d_score_full[other_ring.stage]), other));
+    }
+  }
+  static_assert(G::kOtherDScoreStages <= G::kDScoreStages);
+
+ private:
+  std::uint32_t shared_;
+  State& state;
+  int other;
+};
+
+/// Adds the first part of the consumers' shares of every step's dQ to their scratch in global memory; in deterministic
+/// mode both parts, in the order of the items. One warp.
+template <KernelConfig kConfig>
+class DQueryReducer {
+  using G = Geometry<kConfig>;
+  using State = typename G::State;
+  static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
+
+ public:
+  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
+                                           State& shared_state, int cta_rank)
+      : p(parameters), shared_(shared), state(shared_state), rank(cta_rank) {}
+
+  __device__ __forceinline__ void run() {
+    const int lane = ptx::fresh_thread_index() % 32;
+    const int shares = state.step_count * 2;  // the value owner's and the key owner's of every step
+    for (int n = 0; n < shares; ++n) {
+      const int step = n / 2;
+      const int role = n % 2;
+      if (p.d_q_turns != nullptr) {
+        add_in_turn(step, role, lane);
+        continue;
+      }
+      wait_for_part(role, step);
+      add(step, role, 0, lane);
+      // A buffer is given back when the next one has been seen to.
+      if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read<1>();
+      __syncwarp();
+      if (lane == 0 && n > 0) give_back(role ^ 1);
+    }
+    // Shared memory must outlive the copies.
+    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
+  }
+
+ private:
+  /// `use` counts the uses of the warpgroup's buffer.
+  __device__ __forceinline__ void wait_for_part(int role, int use) const {
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), use & 1);
+  }
+  __device__ __forceinline__ void give_back(int role) const {
+    ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));
+  }
+
+  /// Starts the addition of a part of a step's share, which is there.
+  __device__ __forceinline__ void add(int step, int role, int part, int lane) const {
+    constexpr int kBytes = G::kDQueryPartBytes / kRowBlocks;
+    const StepInfo& info = state.steps[step % kStepSlots];
+    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+    const int column = rank * G::kDQueryHalf + role * G::kDQueryColumns + part * G::kDQueryPart;
+    if (lane >= kRowBlocks) return;
+    ptx::cp_reduce_async_bulk_add(p.d_q_scratch + (row + lane * 16) * G::kD + column / 8 * kAtomFloats,
+                                  shared_ + G::kDQuery + (role * kRowBlocks + lane) * kBytes, kBytes, ptx::kEvictLast);
+    ptx::cp_async_bulk_commit_group();
+  }
+
+  /// Adds a step's share when all smaller items have added theirs.
+  __device__ __forceinline__ void add_in_turn(int step, int role, int lane) const {
+    wait_for_part(role, 2 * step);
+    const StepInfo& info = state.steps[step % kStepSlots];
+    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+    std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
+    const int place = place_of(info);
+    while (ptx::ld_acquire(turn) != place) {
+    }
+    ptx::fence_proxy_async_global();
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+      wait_for_part(role, 2 * step + part);
+      add(step, role, part, lane);
+      if (lane < kRowBlocks) {
+        ptx::cp_async_bulk_wait_group();
+        ptx::fence_proxy_async_global();
+        __threadfence();
+      }
+      __syncwarp();
+      if (lane == 0) give_back(role);
+    }
+    if (lane == 0) ptx::st_release(turn, place + 1);
+  }
+
+  /// How many additions to the step's query tile come first.
+  __device__ __forceinline__ int place_of(const StepInfo& info) const {
+    const std::int64_t list =
+        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
+        state.item.key_tile;
+    return p.list_ranks[list * p.query_tiles + info.first_query / G::kM];
+  }
+
+  const BackwardParameters& p;
+  std::uint32_t shared_;
+  State& state;
+  int rank;
+};
+
+}  // namespace flashdma_bwd::hopper::pair
