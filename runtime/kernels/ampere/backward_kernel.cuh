@@ -83,7 +83,7 @@ class Backward {
 
   __device__ __forceinline__ bool start_item() {
     if (thread() == 0) {
-      ptx::mbarrier_init(shared_base_ + G::kQueryFree, G::kWarps);
+      ptx::mbarrier_init(shared_base_ + G::kQueryFree, G::kThreads);
       // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
       const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
       if (!find_item(item(), p, index, G::kN)) item().keys = 0;
@@ -238,7 +238,7 @@ class Backward {
     if (more) load_statistics(next.tile, i + 1);
     if constexpr (kTwoStages) {
       // The first tile finds both stages free; before the others, dK of the tile before must have been computed by all
-      // warps.
+      // threads.
       if (i > 0)
         while (!ptx::mbarrier_test_wait_parity(shared_base_ + G::kQueryFree, query_free_phase_ ^ 1)) {
         }
@@ -337,8 +337,11 @@ class Backward {
                                                                       dkv.first_row),
         OperandBTransposed<typename G::QueryTile, G::kDkvN / 2>(query, dkv.lane, dkv.first_column));
     if constexpr (kTwoStages) {
+      // Every thread arrives, not one for its warp: its own arrival orders its own reads of Q before the next copy. The
+      // __syncwarp is there for the schedule only: without it ptxas 13.0 spills in sm90's kernels with 128 keys, head
+      // dim 128, key bias and softcap.
       __syncwarp();
-      if (share.lane == 0) ptx::mbarrier_arrive(shared_base_ + G::kQueryFree);
+      ptx::mbarrier_arrive(shared_base_ + G::kQueryFree);
       query_free_phase_ ^= 1;
     }
     if constexpr (kQueryStages == 1) {
