@@ -1,4 +1,5 @@
-// Compile-time geometry of a configuration of the Ampere family: tiles, warp grids and the layout of shared memory.
+// Compile-time geometry of a configuration of the Ampere family: tiles, warp grids, accumulators, the layout of shared
+// memory.
 #pragma once
 
 #include <flashdma_bwd/kernel_resources.hpp>
@@ -18,6 +19,8 @@ struct Geometry {
   static constexpr int kD = kConfig.head_dim;
   static constexpr int kWarps = kTile.warps;
   static constexpr int kThreads = threads_per_block(kTile);
+  static constexpr int kQueryStages = kTile.q_stages;
+  static constexpr int kDOutStages = kTile.do_stages;
 
   // S and dP: queries x keys.
   static constexpr int kScoreWarpsM = kTile.score_warps_m;
@@ -63,12 +66,18 @@ struct Geometry {
   static constexpr int kQueryFree = kState + kLayout.state - 8;  ///< barrier: Q's older stage has been read
   static constexpr int kSharedBytes = kState + kLayout.state;
   static_assert(kSharedBytes == shared_memory_bytes(kConfig));
-  static_assert(kLayout.key == KeyTile::kBytes && kLayout.query == kTile.q_stages * QueryTile::kBytes &&
-                kLayout.d_out == kTile.do_stages * QueryTile::kBytes && kLayout.probability == PairTile::kBytes);
+  static_assert(kLayout.key == KeyTile::kBytes && kLayout.query == kQueryStages * QueryTile::kBytes &&
+                kLayout.d_out == kDOutStages * QueryTile::kBytes && kLayout.probability == PairTile::kBytes);
   static_assert(sizeof(Item) + 8 <= kLayout.state);
   static_assert(kStatistics % 128 == 0, "tiles are aligned to the swizzle");
   /// Where V is loaded, and dV staged, when V itself stays in registers: the buffers of Q and dO.
   static constexpr int kValueStaging = kTile.value_in_registers ? kQuery : kValue;
 };
+
+/// A warp's share of S or dP, and of dK or dV.
+template <KernelConfig kConfig>
+using ScoreAccumulator = float[Geometry<kConfig>::kScoreM][Geometry<kConfig>::kScoreN][4];
+template <KernelConfig kConfig>
+using DkvAccumulator = float[Geometry<kConfig>::kDkvM][Geometry<kConfig>::kDkvN][4];
 
 }  // namespace flashdma_bwd::ampere

@@ -1,26 +1,24 @@
-// The arithmetic on a warp's share of a score tile: scores to probabilities, masking, dS, and the bias's gradient.
-//
-// Element (m, n, i) of the accumulators is query row `first_row + 16 m + 8 (i / 2) + lane / 4` and key column
-// `first_column + 8 n + 2 (lane % 4) + i % 2` of the tile.
+// The arithmetic on a warp's share of a score tile: scores to probabilities, dP to dS, and both to shared memory.
 #pragma once
 
-#include "ampere/geometry.cuh"
+#include "ampere/cta.cuh"
+#include "ampere/schedule.cuh"
+#include "ampere/tile_bias.cuh"
 #include "common/numeric.cuh"
-#include "common/parameters.hpp"
-#include "common/visibility.hpp"
 
 namespace flashdma_bwd::ampere {
 
-/// Whose share of which tile.
-struct WarpShare {
-  int lane;
-  int first_row;     ///< of the warp, in the tile
-  int first_column;  ///< of the warp, in the tile
-  __device__ __forceinline__ int row(int m, int half) const { return first_row + m * 16 + half * 8 + lane / 4; }
-  __device__ __forceinline__ int column(int n) const { return first_column + n * 8 + lane % 4 * 2; }
-};
+/// A statistic of the warp's rows.
+template <KernelConfig kConfig>
+using RowValues = float[Geometry<kConfig>::kScoreM][2];
 
-/// Statistics of the warp's rows.
+/// With a softcap 1 - tanh^2 of elements (m, n, 2 half) and (m, n, 2 half + 1). It is kept packed: it multiplies what
+/// is rounded to 16 bits right after.
+template <KernelConfig kConfig>
+using Slopes = std::uint32_t[kConfig.softcap ? Geometry<kConfig>::kScoreM : 1]
+                            [kConfig.softcap ? Geometry<kConfig>::kScoreN : 1][2];
+
+/// Reads a statistic of the warp's rows.
 template <int MBlocks>
 __device__ __forceinline__ void read_rows(float (&values)[MBlocks][2], const float* shared, const WarpShare& share) {
 #pragma unroll
@@ -29,172 +27,125 @@ __device__ __forceinline__ void read_rows(float (&values)[MBlocks][2], const flo
     for (int half = 0; half < 2; ++half) values[m][half] = shared[share.row(m, half)];
 }
 
-/// Mask words of the warp's rows, shifted so that bit 8 n + i % 2 belongs to element (m, n, i).
-template <int MBlocks>
-__device__ __forceinline__ void read_mask_words(std::uint64_t (&words)[MBlocks][2], const std::uint64_t* head_words,
-                                                int query_atoms, int first_query, int first_key,
-                                                const WarpShare& share) {
-  const int key = first_key + share.first_column;
-  const int shift = key % kMaskAtom + share.lane % 4 * 2;
-  const std::uint64_t* atom_row = head_words + static_cast<std::int64_t>(key / kMaskAtom) * query_atoms * kMaskAtom;
+/// What dP's products start from: -D of their row, or 0.
+template <KernelConfig kConfig>
+__device__ __forceinline__ RowStart<Geometry<kConfig>::kScoreM> start_of_d_probability(const RowValues<kConfig>& dot) {
+  RowStart<Geometry<kConfig>::kScoreM> start;
 #pragma unroll
-  for (int m = 0; m < MBlocks; ++m)
+  for (int m = 0; m < Geometry<kConfig>::kScoreM; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) words[m][half] = __ldg(atom_row + first_query + share.row(m, half)) >> shift;
+    for (int e = 0; e < 4; ++e) start.values[m][e] = Schedule<kConfig>::kStartFromMinusDot ? -dot[m][e / 2] : 0.0f;
+  return start;
 }
 
-/// Clears the probabilities that the mask words mask.
-template <int MBlocks, int NBlocks>
-__device__ __forceinline__ void apply_mask_words(float (&p)[MBlocks][NBlocks][4],
-                                                 const std::uint64_t (&words)[MBlocks][2]) {
+/// Scores to probabilities, for one column block: softcap, bias, exponential.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void exponentiate(const Cta<kConfig>& cta, ScoreAccumulator<kConfig>& s,
+                                             Slopes<kConfig>& slope, const BiasPairs<kConfig>& bias_pairs,
+                                             const RowValues<kConfig>& row_lse, int n, const WarpShare& share) {
+  using G = Geometry<kConfig>;
+  constexpr DataType kType = kConfig.data_type;
+  constexpr bool kKeyBias = kConfig.bias == BiasKind::key_vector;
+  constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+  const BackwardParameters& p = cta.p;
+  const float to_log2 = (kConfig.softcap ? p.softcap : p.scale) * kLog2E;
+  const float to_cap = kConfig.softcap ? p.scale / p.softcap : 0.0f;
+  float2 column_bias = {0.0f, 0.0f};
+  if constexpr (kKeyBias) column_bias = *reinterpret_cast<const float2*>(cta.key_bias() + share.column(n));
 #pragma unroll
-  for (int m = 0; m < MBlocks; ++m)
+  for (int m = 0; m < G::kScoreM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint32_t parts[2] = {static_cast<std::uint32_t>(words[m][half]),
-                                      static_cast<std::uint32_t>(words[m][half] >> 32)};
-#pragma unroll
-      for (int n = 0; n < NBlocks; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          if ((parts[n / 4] >> (n % 4 * 8 + e) & 1u) == 0) p[m][n][half * 2 + e] = 0.0f;
+      float2 offset = {-row_lse[m][half], -row_lse[m][half]};
+      if constexpr (kKeyBias) offset = {column_bias.x + offset.x, column_bias.y + offset.y};
+      if constexpr (kTileBias) {
+        const float2 bias = unpack<kType>(bias_pairs[m][n][half]);
+        offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
+      }
+      float& x = s[m][n][half * 2];
+      float& y = s[m][n][half * 2 + 1];
+      if constexpr (kConfig.softcap) {
+        x = tanh_accurate(x * to_cap);
+        y = tanh_accurate(y * to_cap);
+        slope[m][n][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
+      }
+      x = ptx::ex2(fmaf(x, to_log2, offset.x));
+      y = ptx::ex2(fmaf(y, to_log2, offset.y));
+      if constexpr (kTileBias) {
+        // By selection: the score of a masked key may have overflowed.
+        const float2 bias = unpack<kType>(bias_pairs[m][n][half]);
+        if (bias.x == -INFINITY) x = 0.0f;
+        if (bias.y == -INFINITY) y = 0.0f;
+      }
     }
 }
 
-/// Clears the probabilities of keys outside the queries' limits; keys past the end lie at kPastEnd.
-template <int MBlocks, int NBlocks>
-__device__ __forceinline__ void apply_limits(float (&p)[MBlocks][NBlocks][4], const Limits& limits,
-                                             const int* positions, int first_query, const WarpShare& share) {
+/// Makes what multiplies a P of 0 finite: a masked key may hold values whose products overflow, and 0 times that is
+/// not 0.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void silence(ScoreAccumulator<kConfig>& d_score, Slopes<kConfig>& slope,
+                                        const ScoreAccumulator<kConfig>& probability) {
+  using G = Geometry<kConfig>;
 #pragma unroll
-  for (int n = 0; n < NBlocks; ++n) {
-    const int2 position = *reinterpret_cast<const int2*>(positions + share.column(n));
+  for (int m = 0; m < G::kScoreM; ++m)
 #pragma unroll
-    for (int m = 0; m < MBlocks; ++m)
+    for (int n = 0; n < G::kScoreN; ++n)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int query = first_query + share.row(m, half);
-        const int low = query + limits.low;
-        const int high = query + limits.high;
-        if (position.x < low || position.x > high) p[m][n][half * 2] = 0.0f;
-        if (position.y < low || position.y > high) p[m][n][half * 2 + 1] = 0.0f;
-      }
-  }
+      for (int e = 0; e < 4; ++e)
+        if (probability[m][n][e] == 0.0f) {
+          d_score[m][n][e] = 0.0f;
+          if constexpr (kConfig.softcap) slope[m][n][e / 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+        }
 }
 
-/// Whether two keys can be one 32-bit word of a row that starts at one. In the compacted layout they need not be
-/// neighbours.
-__device__ __forceinline__ bool is_aligned_pair(int2 key) {
-  return key.x % 2 == 0 && key.y == key.x + 1;
+/// Stores the packed elements (m, n, 2 half) and (m, n, 2 half + 1) into a tile.
+template <class Tile>
+__device__ __forceinline__ void store_pair(std::uint32_t tile, int m, int half, int n, std::uint32_t packed,
+                                           const WarpShare& share) {
+  const std::uint32_t address =
+      tile + static_cast<std::uint32_t>(Tile::chunk_offset(share.first_row + share.lane / 4, share.first_column / 8) +
+                                        share.lane % 4 * 4);
+  ptx::st_shared_32(Tile::advance(address, m * 16 + half * 8, n), packed);
 }
 
-/// A tile bias of one (batch, head).
-template <DataType Type>
-struct TileBias {
-  const std::uint16_t* data;
-  std::int64_t stride_row;
-  int stride_column;  ///< 0 or 1
-  bool pairs_aligned;
-  int queries;
-  int keys;
+/// Stores P for dV's product.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void store_probabilities(const Cta<kConfig>& cta, const ScoreAccumulator<kConfig>& values,
+                                                    const WarpShare& share) {
+  using G = Geometry<kConfig>;
+#pragma unroll
+  for (int m = 0; m < G::kScoreM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int n = 0; n < G::kScoreN; ++n)
+        store_pair<typename G::PairTile>(cta.shared_base + G::kProbability, m, half, n,
+                                         pack<kConfig.data_type>(values[m][n][half * 2], values[m][n][half * 2 + 1]),
+                                         share);
+}
 
-  /// The biases of two keys, packed; 0 outside.
-  __device__ __forceinline__ std::uint32_t load(int query, int2 key) const {
-    if (query >= queries || key.x >= keys) return 0;
-    const std::uint16_t* row = data + query * stride_row;
-    const std::uint16_t* address = row + key.x * stride_column;
-    if (pairs_aligned && is_aligned_pair(key) && key.y < keys)
-      return __ldg(reinterpret_cast<const std::uint32_t*>(address));
-    const std::uint32_t low = __ldg(address);
-    return key.y < keys ? low | static_cast<std::uint32_t>(__ldg(row + key.y * stride_column)) << 16 : low;
-  }
-};
-
-/// Where the dS of a tile bias goes, for one (batch, head).
-template <DataType Type>
-struct TileBiasGradient {
-  void* data;  ///< at the head's first element
-  std::int64_t stride_row;
-  std::int64_t stride_column;
-  BiasGradient kind;
-  int queries;
-  int keys;
-
-  __device__ __forceinline__ void add(int query, int key, float value) const {
-    if (query >= queries || key >= keys) return;
-    const std::int64_t offset = query * stride_row + key * stride_column;
-    if (kind == BiasGradient::store_16bit)
-      static_cast<std::uint16_t*>(data)[offset] = from_float<Type>(value);
-    else if (kind == BiasGradient::store_float)
-      static_cast<float*>(data)[offset] = value;
-    else if (value != 0.0f)
-      ptx::red_add(static_cast<float*>(data) + offset, value);
-  }
-
-  __device__ __forceinline__ void add_pair(int query, int2 key, float low, float high, bool aligned) const {
-    if (kind == BiasGradient::store_16bit && aligned && is_aligned_pair(key) && query < queries && key.y < keys) {
-      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(data) + query * stride_row + key.x) =
-          pack<Type>(low, high);
-      return;
+/// dP to dS, for one column block: dS stays in the accumulators, and what dQ and dK need of it goes to shared
+/// memory.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void differentiate(const Cta<kConfig>& cta, ScoreAccumulator<kConfig>& d_score,
+                                              const ScoreAccumulator<kConfig>& probability,
+                                              const RowValues<kConfig>& dot, const Slopes<kConfig>& slope, int n,
+                                              const WarpShare& share) {
+  using G = Geometry<kConfig>;
+  constexpr bool kStartFromMinusDot = Schedule<kConfig>::kStartFromMinusDot;
+#pragma unroll
+  for (int m = 0; m < G::kScoreM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float& x = d_score[m][n][half * 2];
+      float& y = d_score[m][n][half * 2 + 1];
+      x = probability[m][n][half * 2] * (kStartFromMinusDot ? x : x - dot[m][half]);
+      y = probability[m][n][half * 2 + 1] * (kStartFromMinusDot ? y : y - dot[m][half]);
+      float2 factor = {1.0f, 1.0f};
+      if constexpr (kConfig.softcap) factor = unpack<kConfig.data_type>(slope[m][n][half]);
+      store_pair<typename G::PairTile>(cta.shared_base + G::kDScore, m, half, n,
+                                       pack<kConfig.data_type>(x * factor.x, y * factor.y), share);
     }
-    add(query, key.x, low);
-    add(query, key.y, high);
-  }
-};
-
-/// Sums over the queries of the tile, one key a lane, kept in registers through the loop: the gradient of a key-vector
-/// bias. Each tile costs a butterfly that halves the values a lane carries at every step, so that no lane carries all
-/// columns.
-template <int NBlocks>
-struct ColumnSums {
-  static constexpr int kValues = NBlocks * 2;                   ///< columns of a lane before the butterfly
-  static constexpr int kKept = kValues >= 8 ? kValues / 8 : 1;  ///< after it
-  float sum[kKept];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) sum[i] = 0.0f;
-  }
-
-  /// Adds the column sums of a tile; destroys `v`, whose value 2 n + e is the lane's sum over its rows of column (n,
-  /// e).
-  __device__ __forceinline__ void add(float (&v)[kValues], int lane) {
-    int count = kValues;
-#pragma unroll
-    for (int mask = 16; mask >= 4; mask /= 2) {
-      if (count > 1) {
-        count /= 2;
-        const bool upper = (lane & mask) != 0;
-#pragma unroll
-        for (int i = 0; i < kValues / 2; ++i)
-          if (i < count) {
-            const float mine = upper ? v[i + count] : v[i];
-            const float other = upper ? v[i] : v[i + count];
-            v[i] = mine + __shfl_xor_sync(0xffffffffu, other, mask);
-          }
-      } else {
-        v[0] += __shfl_xor_sync(0xffffffffu, v[0], mask);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kKept; ++i) sum[i] += v[i];
-  }
-
-  /// The column, relative to the warp's first, of `sum[i]`.
-  static __device__ __forceinline__ int column(int lane, int i) {
-    int value = i;
-    int count = kValues;
-#pragma unroll
-    for (int mask = 16; mask >= 4; mask /= 2)
-      if (count > 1) {
-        count /= 2;
-        if ((lane & mask) != 0) value += count;
-      }
-    return value / 2 * 8 + lane % 4 * 2 + value % 2;
-  }
-  /// Whether this lane is the one that owns its columns: with few columns several lanes hold the same sum.
-  static __device__ __forceinline__ bool owns(int lane) {
-    return kValues >= 8 || (lane & (kValues == 4 ? 4 : 12)) == 0;
-  }
-};
+}
 
 }  // namespace flashdma_bwd::ampere

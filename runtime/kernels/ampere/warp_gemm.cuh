@@ -8,6 +8,16 @@
 
 namespace flashdma_bwd::ampere {
 
+/// The warp's share of a matrix. Element (m, n, i) of its accumulators is row `first_row + 16 m + 8 (i / 2) + lane / 4`
+/// and column `first_column + 8 n + 2 (lane % 4) + i % 2`.
+struct WarpShare {
+  int lane;
+  int first_row;
+  int first_column;
+  __device__ __forceinline__ int row(int m, int half) const { return first_row + m * 16 + half * 8 + lane / 4; }
+  __device__ __forceinline__ int column(int n) const { return first_column + n * 8 + lane % 4 * 2; }
+};
+
 /// Whether an operand lies in shared memory with the reduction dimension along its columns, or along its rows.
 enum class Storage { reduction_along_columns, reduction_along_rows };
 

@@ -6,6 +6,7 @@
 
 #include "common/item.cuh"
 #include "common/numeric.cuh"
+#include "common/tile_bias.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -129,45 +130,5 @@ __device__ __forceinline__ float key_bias_of(const BackwardParameters& p, const 
   return p.bias_is_float ? static_cast<const float*>(p.bias.data)[element]
                          : to_float<Type>(static_cast<const std::uint16_t*>(p.bias.data)[element]);
 }
-
-/// A tile bias of one (batch, head).
-template <DataType Type>
-struct TileBias {
-  const std::uint16_t* data;
-  std::int64_t stride_row;
-  int stride_column;  ///< 0 or 1
-  int queries;
-  int keys;
-
-  /// The biases of two neighbouring queries with a key, packed; 0 outside.
-  __device__ __forceinline__ std::uint32_t load(int query, int key) const {
-    if (key >= keys || query >= queries) return 0;
-    const std::uint16_t* first = data + query * stride_row + key * stride_column;
-    const std::uint32_t low = __ldg(first);
-    return query + 1 < queries ? low | static_cast<std::uint32_t>(__ldg(first + stride_row)) << 16 : low;
-  }
-};
-
-/// Where the dS of a tile bias goes, for one (batch, head).
-template <DataType Type>
-struct TileBiasGradient {
-  void* data;  ///< at the head's first element
-  std::int64_t stride_row;
-  std::int64_t stride_column;
-  BiasGradient kind;
-  int queries;
-  int keys;
-
-  __device__ __forceinline__ void add(int query, int key, float value) const {
-    if (query >= queries || key >= keys) return;
-    const std::int64_t offset = query * stride_row + key * stride_column;
-    if (kind == BiasGradient::store_16bit)
-      static_cast<std::uint16_t*>(data)[offset] = from_float<Type>(value);
-    else if (kind == BiasGradient::store_float)
-      static_cast<float*>(data)[offset] = value;
-    else if (value != 0.0f)
-      ptx::red_add(static_cast<float*>(data) + offset, value);
-  }
-};
 
 }  // namespace flashdma_bwd::hopper
