@@ -45,8 +45,9 @@ class Consumer {
   /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
   /// registers for that.
   static constexpr bool kReadMaskEarly = kM == 64;
-  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both.
-  static constexpr bool kPackEarly = kM == 64 && kD <= 96;
+  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both; with 128
+  /// columns it is as fast either way, but for a softcap (NOTES.md).
+  static constexpr bool kPackEarly = kM == 64 && (kD <= 96 || kSoftcap);
   using DScoreRing = RingPosition<G::kDScoreStages>;
 
  public:
@@ -241,9 +242,9 @@ class Consumer {
 
   template <class Pairs>
   __device__ __forceinline__ void read_tile_bias(Pairs& pairs, const StepInfo& info) const {
-    const TileBias<kType> bias{static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(p, state.item, info.head),
-                               p.bias.stride_row, static_cast<int>(p.bias.stride_column), state.item.sequence.length_q,
-                               state.item.sequence.length_k};
+    const TileBias<kType> bias{
+        static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(p, state.item, info.head), p.bias.stride_row,
+        static_cast<int>(p.bias.stride_column), state.item.sequence.length_q, state.item.sequence.length_k};
     const int keys[2] = {position(0), position(1)};
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j)

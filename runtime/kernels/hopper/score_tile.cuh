@@ -78,8 +78,8 @@ __device__ __forceinline__ void hide_pairs(float (&p)[Count], const MaskColumns<
 }
 
 /// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
-/// `key_bias`: of the lane's two keys, in units of log2; `bias_pairs`: a tile bias, packed as `slopes`. Softcap: `slopes`
-/// become 1 - tanh^2 of pairs of queries, packed.
+/// `key_bias`: of the lane's two keys, in units of log2; `bias_pairs`: a tile bias, packed as `slopes`. Softcap:
+/// `slopes` become 1 - tanh^2 of pairs of queries, packed.
 template <KernelConfig kConfig, int Count, class Pairs, class Slopes>
 __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
                                              const float (&key_bias)[2], const Pairs& bias_pairs, Slopes& slopes) {

@@ -1,7 +1,7 @@
 // Tensor maps: how the copy engine finds the tiles of Q, K, V and dO, and the LSE and D of a tile's queries.
 //
-// Those of the tiles are five-dimensional, so that fixed-length and packed batches have one form and rows past the end of a sequence
-// arrive as zeros, whatever lies behind them in memory. The dimensions, innermost first:
+// Those of the tiles are five-dimensional, so that fixed-length and packed batches have one form and rows past the end
+// of a sequence arrive as zeros, whatever lies behind them in memory. The dimensions, innermost first:
 //
 //     column    head_dim
 //     row       longest: a sequence of `length` rows occupies the last `length` of them

@@ -24,13 +24,15 @@ struct Wgmma;
   FLASHDMA_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define FLASHDMA_REGISTERS_64 \
   FLASHDMA_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define FLASHDMA_REGISTERS_96                                                                                      \
-  FLASHDMA_REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "        \
-                        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define FLASHDMA_REGISTERS_128                                                                                     \
-  FLASHDMA_REGISTERS_96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
-                        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "     \
-                        "%125, %126, %127"
+#define FLASHDMA_REGISTERS_96                                                              \
+  FLASHDMA_REGISTERS_64                                                                    \
+      ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define FLASHDMA_REGISTERS_128                                                                   \
+  FLASHDMA_REGISTERS_96                                                                          \
+      ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, " \
+      "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "     \
+      "%125, %126, %127"
 #define FLASHDMA_EIGHT(c, d, i) \
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
 #define FLASHDMA_OPERANDS_8(c, d) FLASHDMA_EIGHT(c, d, 0)
@@ -39,10 +41,12 @@ struct Wgmma;
 #define FLASHDMA_OPERANDS_32(c, d) FLASHDMA_OPERANDS_24(c, d), FLASHDMA_EIGHT(c, d, 24)
 #define FLASHDMA_OPERANDS_48(c, d) FLASHDMA_OPERANDS_32(c, d), FLASHDMA_EIGHT(c, d, 32), FLASHDMA_EIGHT(c, d, 40)
 #define FLASHDMA_OPERANDS_64(c, d) FLASHDMA_OPERANDS_48(c, d), FLASHDMA_EIGHT(c, d, 48), FLASHDMA_EIGHT(c, d, 56)
-#define FLASHDMA_OPERANDS_96(c, d) \
-  FLASHDMA_OPERANDS_64(c, d), FLASHDMA_EIGHT(c, d, 64), FLASHDMA_EIGHT(c, d, 72), FLASHDMA_EIGHT(c, d, 80), FLASHDMA_EIGHT(c, d, 88)
-#define FLASHDMA_OPERANDS_128(c, d) \
-  FLASHDMA_OPERANDS_96(c, d), FLASHDMA_EIGHT(c, d, 96), FLASHDMA_EIGHT(c, d, 104), FLASHDMA_EIGHT(c, d, 112), FLASHDMA_EIGHT(c, d, 120)
+#define FLASHDMA_OPERANDS_96(c, d)                                                                          \
+  FLASHDMA_OPERANDS_64(c, d), FLASHDMA_EIGHT(c, d, 64), FLASHDMA_EIGHT(c, d, 72), FLASHDMA_EIGHT(c, d, 80), \
+      FLASHDMA_EIGHT(c, d, 88)
+#define FLASHDMA_OPERANDS_128(c, d)                                                                           \
+  FLASHDMA_OPERANDS_96(c, d), FLASHDMA_EIGHT(c, d, 96), FLASHDMA_EIGHT(c, d, 104), FLASHDMA_EIGHT(c, d, 112), \
+      FLASHDMA_EIGHT(c, d, 120)
 
 // What follows the accumulators: p0 ... are the numbers of the operands behind them.
 #define FLASHDMA_WGMMA_SS(N, TYPE, COUNT, CONSTRAINT, ACCUMULATE, p0, p1, p2, p3)                              \

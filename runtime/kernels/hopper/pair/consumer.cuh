@@ -225,6 +225,8 @@ class Consumer {
   __device__ __forceinline__ std::uint32_t probability_address() const {
     return shared_ + G::kProbability + warp() * (kM * 16 * G::kProbabilityBytes) + lane() * 16;
   }
+  /// What P, which is at most 1, is multiplied by on its way, so that small ones keep fp16's precision.
+  static constexpr float kProbabilityScale = 16384.0f;
   /// P and, with a softcap, its slope. A key bias needs dS with and without the slope, else one product of them does.
   static constexpr bool kHandOverSlopes = G::kProbabilityBytes == 4;
 
@@ -358,10 +360,13 @@ class ValueOwner : Consumer<kConfig, Role::value> {
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const float* pair = scores + k * 8 + w * 2;
-        float2 factor = {1.0f, 1.0f};
+        float2 factor = {Base::kProbabilityScale, Base::kProbabilityScale};
         if constexpr (kSoftcap) {
           slope_words[w] = slopes[k * 2 + w / 2][w % 2];
-          if constexpr (!Base::kHandOverSlopes) factor = unpack<kType>(slope_words[w]);
+          if constexpr (!Base::kHandOverSlopes) {
+            const float2 slope = unpack<kType>(slope_words[w]);
+            factor = {slope.x * Base::kProbabilityScale, slope.y * Base::kProbabilityScale};
+          }
         }
         words[w] = pack<DataType::fp16>(pair[0] * factor.x, pair[1] * factor.y);
       }
@@ -449,7 +454,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     }
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
-    // Q has been read by S of both CTAs' last steps and by this warpgroup's dK.
+    // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
+    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
     this->template write_gradient<QueryTile>(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
   }
 
@@ -500,9 +506,10 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       }
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
+        constexpr float kInverse = 1.0f / Base::kProbabilityScale;
         const float2 column = ptx::ld_shared_v2(row_dot + (k * 2 + w / 2) * 32);
-        float x = probabilities[w].x * (d_score[k * 8 + w * 2] - column.x);
-        float y = probabilities[w].y * (d_score[k * 8 + w * 2 + 1] - column.y);
+        float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kInverse, -column.x * kInverse);
+        float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kInverse, -column.y * kInverse);
         if constexpr (kKeyBias) sums[w % 2] += x + y;
         if constexpr (Base::kHandOverSlopes) {
           x *= slopes[w].x;
@@ -541,6 +548,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
                                      (G::kState - G::kBiasSums))[ptx::fresh_thread_index() % kWarpgroupThreads];
   }
+
+  static constexpr int kKeyOwnerBarrier = 1;  ///< named barriers: 0 is the CTA's
 
   /// Writes the sums of the head at work, and starts anew.
   __device__ __forceinline__ void write_bias_sums() {

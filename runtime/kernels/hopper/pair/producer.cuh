@@ -15,6 +15,8 @@ class Loader {
   using G = Geometry<kConfig>;
   using State = typename G::State;
   using QueryTile = typename G::QueryTile;
+  /// Both CTAs load some of each tile, so that neither can be ahead of the other by a tile.
+  static_assert(QueryTile::kPanels >= 3);
 
   __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
                                     std::uint32_t shared, State& shared_state, int cta_rank)
