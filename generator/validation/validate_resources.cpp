@@ -1,12 +1,15 @@
 // Families, divisibility, threads, shared memory and registers of tiles, by the closed formulas of
 // kernel_resources.hpp.
 #include <algorithm>
+#include <cstddef>
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "selection/kernel_family.hpp"
 #include "selection/vocabulary.hpp"
+#include "validation/coverage.hpp"
 #include "validation/validate.hpp"
 
 namespace flashdma_bwd::generator {
@@ -40,11 +43,13 @@ bool check_family(const Table& table, const TableRow& row, Diagnostics& diagnost
   return false;
 }
 
-/// "head_dim 96, block_m 64, ..."
-std::string numbers_of(const TableRow& row) {
+/// "head_dim 96, block_m 64, ..."; of the flags those that are set.
+std::string fields_of(const TableRow& row) {
   std::string text = "head_dim " + number(row.when.head_dim);
-  for (const TileField& field : tile_fields(row.use.family))
-    if (field.number != nullptr) text += ", " + std::string(field.name) + ' ' + number(row.use.*field.number);
+  for (const TileField& field : tile_fields(row.use.family)) {
+    if (field.flag != nullptr && !(row.use.*field.flag)) continue;
+    text += ", " + std::string(field.name) + ' ' + (field.flag != nullptr ? "true" : number(row.use.*field.number));
+  }
   return text;
 }
 
@@ -54,7 +59,7 @@ bool check_shape(const TableRow& row, Diagnostics& diagnostics) {
   std::string rule = violation;
   // The field at fault may be head_dim, whose value is in `when`.
   const Location at = rule.starts_with("head_dim") ? row.when_at : place_of(row, rule);
-  std::string note = numbers_of(row);
+  std::string note = fields_of(row);
   if (row.use.family == KernelFamily::ampere) note += "; a warp's share is a multiple of 16 in each direction";
   diagnostics.add(Rule::tile_shape, at, rule, {note});
   return false;
@@ -80,6 +85,7 @@ std::string shared_memory_sum(const KernelConfig& config) {
                 {"dO", l.d_out},
                 {"dS", l.d_score},
                 {"dQ", l.d_query},
+                {"P", l.probability},
                 {"LSE and D", l.statistics},
                 {"bias", l.bias},
                 {"state", l.state}},
@@ -99,16 +105,55 @@ std::string shared_memory_sum(const KernelConfig& config) {
              l.total());
 }
 
+/// The kernel that needs most shared memory of those that the problems in `decided` run; the simplest where several do,
+/// and where there are no problems.
+KernelConfig largest_kernel(const KernelConfig& simplest, const std::vector<Region>& decided) {
+  KernelConfig largest = simplest;
+  bool found = false;
+  for (const Region& region : decided)
+    for (const DataType data_type : kDataTypes)
+      for (const bool softcap : {false, true})
+        for (const BiasKind bias : kBiasKinds) {
+          if (!admits(region, data_type, bias, softcap)) continue;
+          KernelConfig config = simplest;
+          config.bias = bias;
+          config.softcap = softcap;
+          if (!found || shared_memory_bytes(config) > shared_memory_bytes(largest)) largest = config;
+          found = true;
+        }
+  return largest;
+}
+
+/// What would need less. `fits_others`: the tile fits without the bias and the softcap.
+std::vector<std::string> what_needs_less(const TileConfig& tile, bool fits_others) {
+  std::vector<std::string> notes;
+  if (tile.family == KernelFamily::ampere)
+    notes.emplace_back("fewer stages, a smaller block_m or block_n, or value_in_registers need less");
+  else if (tile.block_m > 64)
+    notes.emplace_back("fewer stages or a smaller block_m need less");
+  else if (tile.q_stages + tile.do_stages > (tile.cta_pair ? 3 : 4))
+    notes.emplace_back("fewer stages need less");
+  if (fits_others) notes.emplace_back("the tile fits other problems: give these a row with another tile");
+  return notes;
+}
+
+/// `config`: the largest kernel of the row.
 void check_shared_memory(const TableRow& row, const KernelConfig& config, int limit, Diagnostics& diagnostics) {
   const int needed = shared_memory_bytes(config);
   if (needed <= limit) return;
+  KernelConfig simplest = config;
+  simplest.bias = BiasKind::none;
+  simplest.softcap = false;
+  const int needed_by_simplest = shared_memory_bytes(simplest);
+  std::string problems;
+  if (needed_by_simplest != needed)
+    problems = " with bias " + std::string(word(config.bias)) + (config.softcap ? " and softcap" : "");
+  std::vector<std::string> notes = what_needs_less(row.use, needed_by_simplest <= limit);
+  notes.insert(notes.begin(), shared_memory_sum(config));
   diagnostics.add(Rule::shared_memory, row.use_at,
-                  "the tile needs " + number(needed) + " bytes of shared memory, " + number(needed - limit) +
-                      " more than the " + number(limit) + " that a block may have",
-                  {shared_memory_sum(config), row.use.family == KernelFamily::hopper
-                                                  ? "fewer stages or a smaller block_m need less"
-                                                  : "fewer stages, a smaller block_m or block_n, or "
-                                                    "value_in_registers need less"});
+                  "the tile needs " + number(needed) + " bytes of shared memory" + problems + ", " +
+                      number(needed - limit) + " more than the " + number(limit) + " that a block may have",
+                  std::move(notes));
 }
 
 /// What setmaxnreg hands out must be there: a block gets its registers at launch, the same number for each thread, and
@@ -158,14 +203,19 @@ void check_registers(const TableRow& row, const KernelConfig& config, const Arch
 }  // namespace
 
 void validate_resources(const Table& table, const ArchitectureSpec& spec, Diagnostics& diagnostics) {
-  for (const TableRow& row : table.rows) {
+  // What a row decides depends on those before it: where some could not be read, nobody knows.
+  Coverage coverage;
+  if (table.complete) coverage = cover(table);
+  coverage.decided.resize(table.rows.size());
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    const TableRow& row = table.rows[i];
     if (!row.complete || !check_family(table, row, diagnostics) || !check_register_budget(row, spec, diagnostics) ||
         !check_shape(row, diagnostics))
       continue;
-    // Data type, bias and softcap do not change what a tile needs.
+    // Data types differ in nothing, bias and softcap in nothing but the shared memory.
     const KernelConfig config{table.architecture, row.when.head_dim, DataType::bf16, BiasKind::none, false, row.use};
     check_threads(row, spec, diagnostics);
-    check_shared_memory(row, config, spec.shared_memory_per_block, diagnostics);
+    check_shared_memory(row, largest_kernel(config, coverage.decided[i]), spec.shared_memory_per_block, diagnostics);
     check_registers(row, config, spec, diagnostics);
   }
 }

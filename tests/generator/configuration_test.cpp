@@ -96,12 +96,16 @@ rows:
   use: {family: hopper, block_m: 64, block_n: 128, consumer_warpgroups: 2, q_stages: 3, do_stages: 2, ds_stages: 2,
         producer_registers: 32, consumer_registers: 232}
   derived: "a test"
+- when: {head_dim: 256}
+  use: {family: hopper, block_m: 64, block_n: 128, consumer_warpgroups: 2, q_stages: 2, do_stages: 1, ds_stages: 2,
+        producer_registers: 40, consumer_registers: 232, cta_pair: true}
+  derived: "a test"
 )"};
   const std::optional<Table> table = read_table(source, diagnostics);
   INFO(render_text(diagnostics, {source}, false));
   REQUIRE(table);
   REQUIRE(table->complete);
-  REQUIRE(table->rows.size() == 1);
+  REQUIRE(table->rows.size() == 2);
   CHECK(table->rows[0].use == TileConfig{.family = KernelFamily::hopper,
                                          .block_m = 64,
                                          .block_n = 128,
@@ -111,6 +115,16 @@ rows:
                                          .ds_stages = 2,
                                          .producer_registers = 32,
                                          .consumer_registers = 232});
+  CHECK(table->rows[1].use == TileConfig{.family = KernelFamily::hopper,
+                                         .block_m = 64,
+                                         .block_n = 128,
+                                         .q_stages = 2,
+                                         .do_stages = 1,
+                                         .consumer_warpgroups = 2,
+                                         .ds_stages = 2,
+                                         .producer_registers = 40,
+                                         .consumer_registers = 232,
+                                         .cta_pair = true});
 }
 
 TEST_CASE("a set of all words is no condition", "[configuration]") {
