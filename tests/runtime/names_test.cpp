@@ -33,17 +33,20 @@ std::vector<TileConfig> all_tiles() {
                   add_if_allowed(tiles, tile);
                 }
   for (int block_m : {64, 128})
-    for (int stages : {0, 1, 2, 3})
-      for (int producer = 24; producer <= 504; producer += 8)
-        for (int consumer = 0; consumer <= 256; consumer += 8) {
-          TileConfig tile = hopper_tile();
-          tile.block_m = block_m;
-          tile.q_stages = 2 + stages / 2;
-          tile.do_stages = 2 + stages % 2;
-          tile.producer_registers = producer;
-          tile.consumer_registers = consumer;
-          add_if_allowed(tiles, tile);
-        }
+    for (int q_stages : {2, 3})
+      for (int do_stages : {1, 2, 3})
+        for (int producer = 24; producer <= 504; producer += 8)
+          for (int consumer = 0; consumer <= 256; consumer += 8)
+            for (bool pair : {false, true}) {
+              TileConfig tile = hopper_tile();
+              tile.block_m = block_m;
+              tile.q_stages = q_stages;
+              tile.do_stages = do_stages;
+              tile.producer_registers = producer;
+              tile.consumer_registers = consumer;
+              tile.cta_pair = pair;
+              add_if_allowed(tiles, tile);
+            }
   return tiles;
 }
 
@@ -53,6 +56,7 @@ TEST_CASE("tile names round trip and differ") {
   std::set<std::string> names;
   const std::vector<TileConfig> tiles = all_tiles();
   REQUIRE(tiles.size() > 1000);
+  REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.cta_pair; }));
   for (const TileConfig& tile : tiles) {
     const std::string name = tile_name(tile);
     const Parsed<TileConfig> parsed = parse_tile_name(name);
@@ -92,6 +96,8 @@ TEST_CASE("a canonical name has the documented form") {
   CHECK(configuration_name(config) == "bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_vreg_keybias_softcap");
   CHECK(configuration_name({Architecture::sm90, 128, DataType::fp16, BiasKind::none, false, hopper_tile()}) ==
         "bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_nobias");
+  CHECK(configuration_name({Architecture::sm90, 256, DataType::bf16, BiasKind::key_vector, true, hopper_pair_tile()}) ==
+        "bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair_keybias_softcap");
 }
 
 TEST_CASE("texts that are not canonical are refused, and the error shows where") {
@@ -109,6 +115,11 @@ TEST_CASE("texts that are not canonical are refused, and the error shows where")
       {"bwd_sm90_d128_bf16_ampere_m64n128_wg2_q2_do2_ds2_r24c240_nobias", "`_w<number>` at `_wg2"},
       {"bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24_nobias", "`c<number>` at `_nobias"},
       {"bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_vreg_nobias", "`_nobias`, `_keybias` or `_tilebias`"},
+      {"bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_pair_r40c232_nobias", "`_r<number>` at `_pair"},
+      {"bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_nobias_pair", "`_pair`"},
+      {"bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair_pair_nobias", "at `_pair_nobias"},
+      {"bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair2_nobias", "at `2_nobias"},
+      {"bwd_sm90_d256_bf16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2_pair_nobias", "`_tilebias` at `_pair"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_kv4_dq2_q2_do1_nobias", "`_s<number>` at `_kv4"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1", "`_nobias`"},
       {"bwd_sm90_d128_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do1_nobias_vreg", "`_vreg`"},
@@ -124,7 +135,8 @@ TEST_CASE("texts that are not canonical are refused, and the error shows where")
 
 TEST_CASE("cutting a name anywhere makes it another text") {
   for (const std::string name : {"bwd_sm80_d64_fp16_ampere_m64n64_w8_s4_kv4_dq2_q2_do1_nobias",
-                                 "bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r24c240_nobias"}) {
+                                 "bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r24c240_nobias",
+                                 "bwd_sm90_d256_fp16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair_nobias"}) {
     REQUIRE(parse_configuration_name(name));
     for (std::size_t length = 0; length < name.size(); ++length)
       CHECK_FALSE(parse_configuration_name(name.substr(0, length)));

@@ -76,6 +76,10 @@ TEST_CASE("a row with a tile of the Hopper family round trips as text") {
   row.provenance_text = "text";
   CHECK(row_text(row) == "sm90 head_dim=128 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: text");
   check_round_trip(row);
+  row.when.head_dim = 256;
+  row.use = hopper_pair_tile();
+  CHECK(row_text(row) == "sm90 head_dim=256 => hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair ; derived: text");
+  check_round_trip(row);
 }
 
 TEST_CASE("rows with any conditions round trip as text") {

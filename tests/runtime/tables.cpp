@@ -49,6 +49,15 @@ TileConfig hopper_tile() {
           .consumer_registers = 240};
 }
 
+TileConfig hopper_pair_tile() {
+  TileConfig tile = hopper_tile();
+  tile.do_stages = 1;  // all that fits at head dim 256
+  tile.producer_registers = 40;
+  tile.consumer_registers = 232;
+  tile.cta_pair = true;
+  return tile;
+}
+
 Problem ordinary_problem() {
   Problem problem;
   problem.head_dim = 128;

@@ -43,6 +43,8 @@ inline constexpr ArchitectureSet set_of(std::initializer_list<Architecture> arch
 
 /// A tile of the Hopper family that suits head dims up to 128.
 TileConfig hopper_tile();
+/// The same for larger ones: two CTAs share an item.
+TileConfig hopper_pair_tile();
 
 /// A problem in the middle of the domain.
 Problem ordinary_problem();
