@@ -193,6 +193,47 @@ TEST_CASE("a row of the Hopper family decides like any other, by its own shared 
   CHECK(contains(explain_selection(kH100, problem, rows), "hopper_m64n128_wg2_q2_do2_ds2_r24c240: chosen"));
 }
 
+TEST_CASE("on sm90 two CTAs share an item where the head dim is above 128, unless the bias is in their way") {
+  ProblemSource source(6);
+  for (int i = 0; i < 20000; ++i) {
+    const Problem problem = source.next();
+    const SelectionResult result = select_kernel(kH100, problem, generated_rows());
+    INFO(problem_text(problem));
+    REQUIRE(result.status == SelectionStatus::ok);
+    REQUIRE(result.config.architecture == Architecture::sm90);
+    // They read no tile bias, and at head dim 256 have no room for a key bias and a softcap.
+    const bool both = problem.bias == BiasKind::key_vector && problem.softcap;
+    const bool pair = problem.head_dim > 128 && problem.bias != BiasKind::tile && !(problem.head_dim > 192 && both);
+    REQUIRE(result.config.tile.cta_pair == pair);
+    if (problem.head_dim > 128)
+      REQUIRE(result.config.tile.family == (pair ? KernelFamily::hopper : KernelFamily::ampere));
+  }
+}
+
+TEST_CASE("a row of two CTAs holds for the problems whose kernel fits the GPU") {
+  Row row = generated_rows()[0];
+  row.architecture = Architecture::sm90;
+  row.when = {};
+  row.when.head_dim = 256;
+  row.use = hopper_pair_tile();
+  const std::vector<Row> rows{row};
+  Problem problem = ordinary_problem();
+  problem.head_dim = 200;
+  const auto holds = [&](BiasKind bias, bool softcap, int shared_memory) {
+    problem.bias = bias;
+    problem.softcap = softcap;
+    DeviceTraits device = kH100;
+    device.shared_memory_per_block = shared_memory;
+    return select_kernel(device, problem, rows).status == SelectionStatus::ok;
+  };
+  CHECK(holds(BiasKind::none, true, 230912));
+  CHECK_FALSE(holds(BiasKind::none, true, 230911));
+  CHECK(holds(BiasKind::key_vector, false, 232192));
+  CHECK_FALSE(holds(BiasKind::key_vector, false, 232191));
+  CHECK_FALSE(holds(BiasKind::key_vector, true, kH100.shared_memory_per_block));
+  CHECK(contains(explain_selection(kH100, problem, rows), "at least 240384 bytes, is 232448"));
+}
+
 TEST_CASE("each condition of a row decides, in the order of the rows, and explain shows expected and actual") {
   Row special = generated_rows()[0];
   special.file = "special.yaml";

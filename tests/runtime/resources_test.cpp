@@ -1,0 +1,132 @@
+// The closed formulas of tiles of two CTAs: shared memory, threads and registers, by hand, and which tiles are allowed.
+#include <flashdma_bwd/kernel_resources.hpp>
+#include <initializer_list>
+#include <string>
+
+#include "support/catch.hpp"
+#include "tables.hpp"
+
+namespace flashdma_bwd::testing {
+namespace {
+
+constexpr int kSharedMemoryOf90 = 227 * 1024;  // a block's: CUDA C++ Programming Guide, compute capability 9.0
+
+KernelConfig pair(int head_dim, BiasKind bias, bool softcap = false) {
+  KernelConfig config{Architecture::sm90, head_dim, DataType::bf16, bias, softcap, hopper_pair_tile()};
+  config.tile.do_stages = head_dim > 192 ? 1 : 2;
+  return config;
+}
+
+void check_aligned(const KernelConfig& config) {
+  const HopperSharedMemory l = hopper_shared_memory(config);
+  int begin = 0;
+  for (const int part : {l.key, l.value, l.query, l.d_out, l.d_score, l.d_query}) {
+    CHECK(begin % 1024 == 0);
+    begin += part;
+  }
+  CHECK(begin % 1024 == 0);
+  // What lies behind: 16 bytes at a time of P and of the statistics, 8 of the bias's sums and of the barriers.
+  CHECK(l.probability % 16 == 0);
+  CHECK(l.statistics % 16 == 0);
+  CHECK(l.bias % 16 == 0);
+  CHECK(l.total() == begin + l.probability + l.statistics + l.bias + l.state);
+}
+
+bool allowed(const TileConfig& tile, int head_dim) {
+  return tile_shape_violation(tile, head_dim) == nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("shared memory of a pair at head dim 256, part by part") {
+  const HopperSharedMemory l = hopper_shared_memory(pair(256, BiasKind::none));
+  CHECK(l.key == 64 * 256 * 2 + 64 * 128 * 2);  // its own keys, and half the columns of the other's
+  CHECK(l.value == 64 * 256 * 2);
+  CHECK(l.query == 2 * 64 * 256 * 2);
+  CHECK(l.d_out == 64 * 256 * 2);
+  CHECK(l.d_score == (2 + 1) * 64 * 64 * 2);  // two of its own and one of the other's
+  CHECK(l.d_query == 64 * (256 / 4) * 4);     // half of its half, in turn
+  CHECK(l.probability == 64 * 64 * 2);
+  CHECK(l.statistics == (2 + 1) * 64 * 4);
+  CHECK(l.bias == 0);
+  CHECK(l.state == 768);
+  CHECK(l.total() == 230912);
+}
+
+TEST_CASE("a pair at head dim 256 has room for a key bias or for a softcap, and not for both") {
+  CHECK(shared_memory_bytes(pair(256, BiasKind::none, true)) == 230912);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).bias == 64 * 4 + 128 * 2 * 4);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector)) == 232192);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector, true)).probability == 64 * 64 * 4);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector, true)) == 240384);
+  CHECK(232192 <= kSharedMemoryOf90);
+  CHECK(240384 > kSharedMemoryOf90);
+}
+
+TEST_CASE("a pair at head dim 192 has two buffers of everything, with any bias that it reads") {
+  const HopperSharedMemory l = hopper_shared_memory(pair(192, BiasKind::none));
+  CHECK(l.key == 64 * 192 * 2 + 64 * 96 * 2);
+  CHECK(l.value == 64 * 192 * 2);
+  CHECK(l.query == 2 * 64 * 192 * 2);
+  CHECK(l.d_out == 2 * 64 * 192 * 2);
+  CHECK(l.d_score == (2 + 2) * 64 * 64 * 2);
+  CHECK(l.d_query == 64 * (192 / 4) * 4);
+  CHECK(l.statistics == (2 + 2) * 64 * 4);
+  CHECK(l.total() == 214784);
+  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector)) == 216064);
+  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector, true)) == 224256);
+  CHECK(224256 <= kSharedMemoryOf90);
+}
+
+TEST_CASE("threads, keys and registers of a pair are those of one of its CTAs") {
+  const KernelConfig config = pair(256, BiasKind::none);
+  CHECK(threads_per_block(config.tile) == 384);
+  CHECK(keys_per_block(config.tile) == 64);
+  CHECK(blocks_per_item(config.tile) == 2);
+  CHECK(resident_accumulator_registers(config) == 64 * 256 / 128);  // a warpgroup has dK, the other dV
+  CHECK(step_accumulator_registers(config) == 64 * 64 / 128);       // S, or dP; of dQ a quarter
+  CHECK(estimated_registers(config) <= available_registers(config.tile));
+  CHECK(resident_accumulator_registers(pair(192, BiasKind::none)) == 64 * 192 / 128);
+  CHECK(keys_per_block(hopper_tile()) == 128);
+  CHECK(blocks_per_item(hopper_tile()) == 1);
+}
+
+TEST_CASE("parts of shared memory that TMA and wgmma use begin at multiples of 1024 bytes") {
+  for (const int head_dim : kHeadDimBuckets)
+    for (const BiasKind bias : kBiasKinds)
+      for (const bool softcap : {false, true})
+        for (const int block_m : {64, 128})
+          for (const int q_stages : {2, 3})
+            for (const int do_stages : {1, 2, 3}) {
+              KernelConfig config = pair(head_dim, bias, softcap);
+              config.tile.cta_pair = head_dim > 128;
+              config.tile.block_m = block_m;
+              config.tile.q_stages = q_stages;
+              config.tile.do_stages = do_stages;
+              if (!allowed(config.tile, head_dim)) continue;
+              INFO(head_dim << ' ' << block_m << ' ' << q_stages << ' ' << do_stages);
+              check_aligned(config);
+            }
+}
+
+TEST_CASE("two CTAs share an item where head_dim is above 128, and only there") {
+  for (const int head_dim : kHeadDimBuckets) {
+    INFO(head_dim);
+    TileConfig tile = hopper_tile();
+    CHECK(allowed(tile, head_dim) == (head_dim <= 128));
+    tile.do_stages = 1;
+    CHECK_FALSE(allowed(tile, head_dim));
+    tile = hopper_pair_tile();
+    for (const int do_stages : {1, 2, 3}) {
+      tile.do_stages = do_stages;
+      CHECK(allowed(tile, head_dim) == (head_dim > 128));
+    }
+    tile.do_stages = 0;
+    CHECK_FALSE(allowed(tile, head_dim));
+    tile.do_stages = 2;
+    tile.block_m = 128;
+    CHECK_FALSE(allowed(tile, head_dim));
+  }
+}
+
+}  // namespace flashdma_bwd::testing
