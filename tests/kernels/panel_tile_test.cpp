@@ -56,6 +56,11 @@ TEST_CASE("panel tiles", "[panel_tile]") {
   check_tile<PanelTile<128, 96, 16>>();
   check_tile<PanelTile<64, 96>>();
   check_tile<PanelTile<128, 64, 32>>();
+  check_tile<PanelTile<64, 64>>();
+  check_tile<PanelTile<64, 192>>();
+  check_tile<PanelTile<64, 192, 16>>();
+  check_tile<PanelTile<64, 96, 16>>();
+  check_tile<PanelTile<64, 256>>();
 }
 
 TEST_CASE("panels are as wide as the columns allow", "[panel_tile]") {
@@ -72,4 +77,25 @@ TEST_CASE("matrix descriptors", "[panel_tile]") {
   CHECK(Middle::descriptor_of(Middle::descriptor(0x400)) == 0x80000020'01000040u);
   using Narrow = PanelTile<128, 96, 16>;  // 4096, 256, 32-byte swizzle
   CHECK(Narrow::descriptor_of(Narrow::descriptor(0x400)) == 0xc0000010'01000040u);
+}
+
+TEST_CASE("a descriptor has no part of an address that is the CTA's number in its cluster", "[panel_tile]") {
+  // Shared memory of a cluster: bits 24 and up. What is below 2^18 reaches beyond the largest block's 227 KiB.
+  using Tile = PanelTile<64, 256>;
+  for (const std::uint32_t offset : {0u, 0x400u, 0x8000u, 0x38800u, 227u * 1024 - 1024}) {
+    const std::uint32_t alone = Tile::descriptor(offset);
+    CHECK((alone & 0x3fffu) == offset >> 4);
+    CHECK(alone >> 16 == static_cast<std::uint32_t>(Tile::kPanelBytes >> 4));
+    for (const std::uint32_t rank : {1u, 2u, 7u, 15u, 255u}) CHECK(Tile::descriptor(rank << 24 | offset) == alone);
+  }
+  using Narrow = PanelTile<64, 192, 16>;
+  CHECK(Narrow::descriptor(0x1000400) == Narrow::descriptor(0x400));
+}
+
+TEST_CASE("positions that are added to a descriptor stay in its address", "[panel_tile]") {
+  // From the last tile of the largest block on: a carry would reach the leading offset.
+  using Tile = PanelTile<64, 256>;
+  constexpr std::uint32_t kLast = 227 * 1024 - Tile::kBytes;
+  for (const std::uint32_t step : {Tile::column_step(Tile::kColumns / 16 - 1), Tile::row_step(Tile::kRows / 16 - 1)})
+    CHECK((Tile::descriptor(kLast) + step) >> 14 == Tile::descriptor(kLast) >> 14);
 }

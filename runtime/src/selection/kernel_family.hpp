@@ -1,4 +1,4 @@
-// What belongs to a kernel family: the architectures that it runs on and the fields of its tiles.
+// What belongs to a kernel family: the architectures that it runs on, the fields of its tiles and the biases they read.
 #pragma once
 
 #include <flashdma_bwd/kernel_table.hpp>
@@ -47,6 +47,11 @@ inline constexpr TileField kHopperTileFields[] = {
 constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   if (family == KernelFamily::hopper) return kHopperTileFields;
   return kAmpereTileFields;
+}
+
+/// Two CTAs that share an item hand P from one warpgroup to the other, who has no registers for a tile bias.
+constexpr bool reads(const TileConfig& tile, BiasKind bias) {
+  return !tile.cta_pair || bias != BiasKind::tile;
 }
 
 }  // namespace flashdma_bwd
