@@ -32,6 +32,7 @@ constexpr RuleDescription kRules[] = {
     {Rule::threads, "threads", "a block has more threads than the architecture allows"},
     {Rule::shared_memory, "shared-memory", "a tile needs more shared memory than the architecture has"},
     {Rule::registers, "registers", "a tile needs more registers than a thread has"},
+    {Rule::tile_bias, "tile-bias", "a row for problems with a tile bias whose tile's kernels read none"},
     {Rule::coverage_hole, "coverage-hole", "problems that no row of a table covers"},
     {Rule::unreachable_row, "unreachable-row", "a row that earlier rows hide"},
     {Rule::duplicate_row, "duplicate-row", "a row with the condition of an earlier row"},

@@ -37,6 +37,7 @@ enum class Rule : std::uint8_t {
   threads,
   shared_memory,
   registers,
+  tile_bias,
   // Tables
   coverage_hole,
   unreachable_row,

@@ -1,4 +1,4 @@
-// Families, divisibility, threads, shared memory and registers of tiles, by the closed formulas of
+// Families, biases, divisibility, threads, shared memory and registers of tiles, by the closed formulas of
 // kernel_resources.hpp.
 #include <algorithm>
 #include <cstddef>
@@ -63,6 +63,23 @@ bool check_shape(const TableRow& row, Diagnostics& diagnostics) {
   if (row.use.family == KernelFamily::ampere) note += "; a warp's share is a multiple of 16 in each direction";
   diagnostics.add(Rule::tile_shape, at, rule, {note});
   return false;
+}
+
+/// Whether a kernel of one of the problems in `decided` has the bias.
+bool decides(const std::vector<Region>& decided, BiasKind bias) {
+  for (const Region& region : decided)
+    for (const DataType data_type : kDataTypes)
+      for (const bool softcap : {false, true})
+        if (admits(region, data_type, bias, softcap)) return true;
+  return false;
+}
+
+void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnostics& diagnostics) {
+  if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
+  diagnostics.add(Rule::tile_bias, place_of(row, "cta_pair"),
+                  "the row decides problems with a tile bias, which kernels of cta_pair do not read",
+                  {"put a row with another tile for `bias: tile` before it, or add `bias: [none, key_vector]` to its "
+                   "`when`"});
 }
 
 void check_threads(const TableRow& row, const ArchitectureSpec& spec, Diagnostics& diagnostics) {
@@ -214,6 +231,7 @@ void validate_resources(const Table& table, const ArchitectureSpec& spec, Diagno
       continue;
     // Data types differ in nothing, bias and softcap in nothing but the shared memory.
     const KernelConfig config{table.architecture, row.when.head_dim, DataType::bf16, BiasKind::none, false, row.use};
+    check_bias(row, coverage.decided[i], diagnostics);
     check_threads(row, spec, diagnostics);
     check_shared_memory(row, largest_kernel(config, coverage.decided[i]), spec.shared_memory_per_block, diagnostics);
     check_registers(row, config, spec, diagnostics);

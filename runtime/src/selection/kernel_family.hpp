@@ -49,7 +49,7 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// Two CTAs that share an item hand P from one warpgroup to the other, who has no registers for a tile bias.
+/// The kernels of cta_pair have no tile bias.
 constexpr bool reads(const TileConfig& tile, BiasKind bias) {
   return !tile.cta_pair || bias != BiasKind::tile;
 }
