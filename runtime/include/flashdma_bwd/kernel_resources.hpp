@@ -65,17 +65,17 @@ constexpr int pair_other_d_score_stages(const KernelConfig& config) {
 
 /// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after d_query.
 struct HopperSharedMemory {
-  int key = 0;          ///< K tile: the CTA's keys x head_dim 16-bit; cta_pair: and half the columns of the other's
-  int value = 0;        ///< V tile: the CTA's keys x head_dim 16-bit
-  int query = 0;        ///< Q tiles: q_stages x block_m x head_dim 16-bit
-  int d_out = 0;        ///< dO tiles: do_stages x block_m x head_dim 16-bit
-  int d_score = 0;      ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
-  int d_query = 0;      ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
+  int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit; cta_pair: and half the columns of the other's
+  int value = 0;    ///< V tile: the CTA's keys x head_dim 16-bit
+  int query = 0;    ///< Q tiles: q_stages x block_m x head_dim 16-bit
+  int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
+  int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
+  int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that
-  int statistics = 0;  ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
-  int bias = 0;        ///< key-vector bias: a float32 a key, and two sums of dS for each thread that sums
-  int state = 0;       ///< barriers and what the warps tell each other
+  int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
+  int bias = 0;         ///< key-vector bias: a float32 a key, and two sums of dS for each thread that sums
+  int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
     return key + value + query + d_out + d_score + d_query + probability + statistics + bias + state;
   }

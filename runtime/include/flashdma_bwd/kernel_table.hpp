@@ -68,7 +68,7 @@ struct TileConfig {
 
   // Both families.
   int q_stages = 0;   ///< shared-memory buffers of Q (1 or 2; Hopper: 2 or 3)
-  int do_stages = 0;  ///< shared-memory buffers of dO (as q_stages)
+  int do_stages = 0;  ///< shared-memory buffers of dO (as q_stages; cta_pair: 1, too)
 
   // Ampere family.
   bool value_in_registers = false;  ///< V's fragments stay in registers; its shared memory is Q's and dO's

@@ -20,7 +20,7 @@ __device__ __forceinline__ void reduce_d_query(const Cta<kConfig>& cta, int tile
       OperandBTransposed<typename G::KeyTile, G::kDqN / 2>(cta.shared_base + G::kKey, share.lane, share.first_column));
 
   const std::int64_t row = cta.item().d_q_row + tile * G::kM;
-  std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / 32;
+  std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows;
   int rank = 0;
   if (turn != nullptr) {
     rank = cta.item().ranks[tile];

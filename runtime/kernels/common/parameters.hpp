@@ -128,9 +128,9 @@ struct BackwardParameters {
   int compact_batch_stride = 0;                 ///< in mask heads; 0: broadcast
 
   // Deterministic mode.
-  std::int32_t* d_q_turns =
-      nullptr;  ///< [heads][scratch_rows / kTurnRows]: whose turn it is to add to a query tile; nullptr: any order
-  std::int32_t* ticket = nullptr;  ///< next item, so that items start in order
+  std::int32_t* d_q_turns = nullptr;  ///< [heads][scratch_rows / kTurnRows or kPairTurnRows]: whose turn it is to add
+                                      ///< to a query tile; nullptr: any order
+  std::int32_t* ticket = nullptr;     ///< next item, so that items start in order
 };
 
 }  // namespace flashdma_bwd

@@ -121,7 +121,7 @@ class DQueryReducer {
       ptx::mbarrier_wait_parity(full, i & 1);
       const StepInfo info = state.steps[i % kStepSlots];
       const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
-      std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / 32 + consumer_;
+      std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
       if (turn != nullptr) {
         rank = rank_of(info);
