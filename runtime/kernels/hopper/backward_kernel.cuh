@@ -8,6 +8,7 @@
 #include "hopper/consumer.cuh"
 #include "hopper/gather_keys.cuh"
 #include "hopper/producer.cuh"
+#include "hopper/start_item.cuh"
 
 namespace flashdma_bwd::hopper {
 
@@ -47,21 +48,10 @@ class Backward {
   __device__ __forceinline__ bool start_item() {
     if (threadIdx.x == 0) {
       initialise_barriers();
-      ptx::prefetch_tensormap(maps.q);
-      ptx::prefetch_tensormap(maps.d_out);
-      ptx::prefetch_tensormap(maps.k);
-      ptx::prefetch_tensormap(maps.v);
-      ptx::prefetch_tensormap(maps.lse);
-      ptx::prefetch_tensormap(maps.row_dot);
+      prefetch_maps(maps);
       // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
       const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
-      if (!find_item(state.item, p, index, G::kN)) state.item.keys = 0;
-      state.step_count = 0;
-      if (state.item.keys > 0)
-        for (int h = 0; h < p.heads_per_item; ++h) {
-          find_head(state.walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
-          state.step_count += state.walk.count;
-        }
+      find_item_and_steps<G::kM, G::kN>(state.item, state.walk, state.step_count, p, index);
     }
     __syncthreads();
     return state.item.keys > 0;

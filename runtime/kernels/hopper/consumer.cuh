@@ -14,10 +14,12 @@
 // 2024).
 #pragma once
 
+#include "hopper/consumer_warp.cuh"
 #include "hopper/geometry.cuh"
 #include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
+#include "hopper/transposed_product.cuh"
 #include "hopper/wgmma.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -93,13 +95,6 @@ class Consumer {
  private:
   // --- The keys ---
 
-  static __device__ __forceinline__ int lane() {
-    return ptx::fresh_thread_index() % 32;
-  }
-  static __device__ __forceinline__ int warp() {
-    return ptx::fresh_thread_index() / 32 % 4;
-  }
-
   /// Row of the item's tile of a lane's first key; the second is 8 further.
   __device__ __forceinline__ int key_row() const {
     return consumer_ * 64 + warp() * 16 + lane() / 4;
@@ -111,14 +106,6 @@ class Consumer {
   }
 
   // --- A step ---
-
-  static __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity) {
-    ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity);
-  }
-  /// Arrives for the warp, whose lanes have all come this far.
-  static __device__ __forceinline__ void arrive(std::uint64_t& barrier) {
-    if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
-  }
 
   __device__ __forceinline__ std::uint32_t query_tile(int i) const {
     return QueryTile::descriptor(shared_ + G::kQuery) +
@@ -133,29 +120,12 @@ class Consumer {
     return ptx::opaque(Tile::descriptor(shared_ + offset) + consumer_ * (64 * Tile::kRowBytes >> 4));
   }
 
-  /// Issues `scores` = the 64 rows of `keys` times the tile `queries`, transposed.
-  template <class Tile>
-  static __device__ __forceinline__ void multiply_transposed(Scores& scores, std::uint32_t keys,
-                                                             std::uint32_t queries) {
-    using Product = ptx::Wgmma<kM, kBf16>;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      const std::uint64_t a = Tile::descriptor_of(keys + Tile::column_step(k));
-      const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
-      if (k == 0)
-        Product::template ss<false, false, false>(scores, a, b);
-      else
-        Product::template ss<false, false, true>(scores, a, b);
-    }
-    ptx::wgmma_commit_group();
-  }
-
   /// Issues S^T of step i.
   __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity);
     ptx::wgmma_fence();
-    multiply_transposed<KeyTile>(scores, own_rows<KeyTile>(G::kKey), query_tile(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16>(scores, own_rows<KeyTile>(G::kKey), query_tile(i));
   }
 
   /// Issues dP^T and computes P under it. On return both are there.
@@ -163,7 +133,7 @@ class Consumer {
     const RingPosition<G::kDOutStages> d_out(i);
     wait(state.d_out_full[d_out.stage], d_out.parity);
     ptx::wgmma_fence();
-    multiply_transposed<ValueTile>(d_probability, own_rows<ValueTile>(G::kValue), d_out_tile(i));
+    start_transposed_product<ValueTile, QueryTile, kBf16>(d_probability, own_rows<ValueTile>(G::kValue), d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
     const StepInfo& info = state.steps[i % kStepSlots];

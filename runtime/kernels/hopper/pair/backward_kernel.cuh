@@ -1,13 +1,15 @@
 // The backward kernel of the Hopper family for head dims above 128: two CTAs of a cluster share an item.
 //
-// Each has a producer warpgroup (producer.cuh) and two consumer warpgroups with a gradient each (consumer.cuh). They
-// meet at barrier objects in shared memory only; those by which a buffer is given back are of both CTAs, which fill
-// each other's buffers.
+// Each has a producer warpgroup (producer.cuh) and two consumer warpgroups with a gradient each (value_owner.cuh,
+// key_owner.cuh). They meet at barrier objects in shared memory only; those by which a buffer is given back are of both
+// CTAs, which fill each other's buffers.
 #pragma once
 
 #include "hopper/gather_keys.cuh"
-#include "hopper/pair/consumer.cuh"
+#include "hopper/pair/key_owner.cuh"
 #include "hopper/pair/producer.cuh"
+#include "hopper/pair/value_owner.cuh"
+#include "hopper/start_item.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
@@ -62,12 +64,7 @@ class Backward {
   __device__ __forceinline__ bool start_item() {
     if (threadIdx.x == 0) {
       initialise_barriers();
-      ptx::prefetch_tensormap(maps.q);
-      ptx::prefetch_tensormap(maps.d_out);
-      ptx::prefetch_tensormap(maps.k);
-      ptx::prefetch_tensormap(maps.v);
-      ptx::prefetch_tensormap(maps.lse);
-      ptx::prefetch_tensormap(maps.row_dot);
+      prefetch_maps(maps);
       // In deterministic mode a cluster waits for those with smaller items, so items must start in order.
       if (p.ticket != nullptr && rank == 0) state.ticket = atomicAdd(p.ticket, 1);
     }
@@ -78,13 +75,7 @@ class Backward {
       const int index = p.ticket != nullptr
                             ? ptx::ld_shared_cluster_s32(ptx::mapa(ptx::shared_address(&state.ticket), 0))
                             : static_cast<int>(blockIdx.x) / kCtas;
-      if (!find_item(state.item, p, index, G::kN)) state.item.keys = 0;
-      state.step_count = 0;
-      if (state.item.keys > 0)
-        for (int h = 0; h < p.heads_per_item; ++h) {
-          find_head(state.query_walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
-          state.step_count += state.query_walk.count;
-        }
+      find_item_and_steps<G::kM, G::kN>(state.item, state.query_walk, state.step_count, p, index);
     }
     __syncthreads();
     return state.item.keys > 0;

@@ -13,10 +13,12 @@
 // shared out by queries.
 #pragma once
 
+#include "hopper/consumer_warp.cuh"
 #include "hopper/key_gradient.cuh"
 #include "hopper/pair/geometry.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
+#include "hopper/transposed_product.cuh"
 #include "hopper/wgmma.cuh"
 
 namespace flashdma_bwd::hopper::pair {
@@ -52,9 +54,6 @@ class Consumer {
   __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
       : p(parameters), shared_(shared), state(shared_state) {}
 
-  static __device__ __forceinline__ int lane() { return ptx::fresh_thread_index() % 32; }
-  static __device__ __forceinline__ int warp() { return ptx::fresh_thread_index() / 32 % 4; }
-
   /// The CTA's number, read anew for the same reason as the thread's.
   static __device__ __forceinline__ int rank() { return ptx::cluster_ctarank(); }
 
@@ -65,14 +64,7 @@ class Consumer {
 
   // --- Barriers ---
 
-  static __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity) {
-    ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity);
-  }
-  /// Arrives for the warp, whose lanes have all come this far.
-  static __device__ __forceinline__ void arrive(std::uint64_t& barrier) {
-    if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
-  }
-  /// The same in both CTAs.
+  /// Arrives for the warp in both CTAs.
   static __device__ __forceinline__ void arrive_in_both(std::uint64_t& barrier) {
     if (const int l = lane(); l < kCtas) ptx::mbarrier_arrive_cluster(ptx::mapa(ptx::shared_address(&barrier), l));
   }
@@ -84,23 +76,6 @@ class Consumer {
   }
   __device__ __forceinline__ std::uint32_t d_out_tile(int i) const {
     return ptx::opaque(QueryTile::descriptor(shared_ + G::kDOut) + DOutRing(i).stage * (QueryTile::kBytes >> 4));
-  }
-
-  /// Issues `scores` = the tile `keys`, K or V, times the tile `queries`, transposed.
-  template <class Tile>
-  static __device__ __forceinline__ void multiply_transposed(Scores& scores, std::uint32_t keys,
-                                                             std::uint32_t queries) {
-    using Product = ptx::Wgmma<kM, kBf16>;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      const std::uint64_t a = Tile::descriptor_of(keys + Tile::column_step(k));
-      const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
-      if (k == 0)
-        Product::template ss<false, false, false>(scores, a, b);
-      else
-        Product::template ss<false, false, true>(scores, a, b);
-    }
-    ptx::wgmma_commit_group();
   }
 
   /// Issues `gradient` += `pairs` times the tile `queries`, Q or dO.
@@ -233,335 +208,6 @@ class Consumer {
   const BackwardParameters& p;
   std::uint32_t shared_;
   State& state;
-};
-
-/// S, P and dV.
-template <KernelConfig kConfig>
-class ValueOwner : Consumer<kConfig, Role::value> {
-  using Base = Consumer<kConfig, Role::value>;
-  using Base::kD;
-  using Base::kKeyBias;
-  using Base::kM;
-  using Base::kSoftcap;
-  using Base::kType;
-  using Base::p;
-  using Base::shared_;
-  using Base::state;
-  using typename Base::DOutRing;
-  using typename Base::DQuery;
-  using typename Base::DScoreRing;
-  using typename Base::G;
-  using typename Base::Gradient;
-  using typename Base::KeyTile;
-  using typename Base::Operand;
-  using typename Base::QueryRing;
-  using typename Base::Scores;
-  using typename Base::State;
-
- public:
-  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
-
-  __device__ __forceinline__ void run() {
-    Gradient d_v;
-#pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_v[i] = 0.0f;
-    if (state.step_count > 0) {
-      this->wait(state.key_full, 0);
-      Scores scores;
-      start_scores(0, scores);
-      ptx::wgmma_wait_group<0>();
-      this->wait(state.value_full, 0);  // the other CTA's keys
-      for (int i = 0;;) {
-        Operand probabilities;
-        finish_scores(i, scores, probabilities);
-        this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
-        const DOutRing d_out(i);
-        this->wait(state.d_out_full[d_out.stage], d_out.parity);
-        ptx::wgmma_fence();
-        this->accumulate(d_v, probabilities, this->d_out_tile(i));
-        if (i > 0) this->wait_for_d_scores(i - 1);
-        DQuery d_q;
-        ptx::wgmma_fence();
-        this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
-        ptx::wgmma_wait_group<1>();
-        this->arrive_in_both(state.d_out_empty[d_out.stage]);
-        ptx::wgmma_wait_group<0>();
-        if (i > 0) this->hand_over_d_query(i - 1, d_q);
-        if (++i == state.step_count) break;
-        start_scores(i, scores);
-        ptx::wgmma_wait_group<0>();
-      }
-      this->finish_d_query(state.step_count - 1);
-    }
-    // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
-    this->template write_gradient<typename G::ValueTile>(p.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
-  }
-
- private:
-  /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
-    const QueryRing query(i);
-    this->wait(state.query_full[query.stage], query.parity);
-    ptx::wgmma_fence();
-    this->template multiply_transposed<KeyTile>(scores, ptx::opaque(KeyTile::descriptor(shared_ + G::kKey)),
-                                                this->query_tile(i));
-  }
-
-  /// S to P, for the key owner and as dV's operand.
-  __device__ __forceinline__ void finish_scores(int i, Scores& scores, Operand& probabilities) {
-    const StepInfo& info = state.steps[i % kStepSlots];
-    if constexpr (kKeyBias)
-      if (info.head != head_) {
-        head_ = info.head;
-        if (this->lane() % 4 == 0) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            ptx::st_shared_f32(key_bias_address(half),
-                               key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
-        }
-        __syncwarp();
-      }
-    float bias[2] = {0.0f, 0.0f};
-    if constexpr (kKeyBias) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) bias[half] = ptx::ld_shared_f32(key_bias_address(half));
-    }
-    const std::uint32_t lse = shared_ + G::kLse + QueryRing(i).stage * (kM * 4) + this->lane() % 4 * 8;
-    std::uint32_t slopes[kSoftcap ? kM / 8 : 1][2];
-    exponentiate<kConfig>(p, scores, lse, bias, slopes, slopes);
-    const bool partial =
-        info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
-    if (partial) {
-      MaskColumns<kM> mask;
-      if (info.mask_words != nullptr) mask.read(info.mask_words, this->warp(), this->lane());
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
-        if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
-        hide_pairs(scores, mask, info.mask_words != nullptr, visible, half, this->lane());
-      }
-      if constexpr (kSoftcap) {
-#pragma unroll
-        for (int e = 0; e < kM / 2; ++e)
-          if (scores[e] == 0.0f) slopes[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        probabilities[j / 2][j % 2 * 2 + half] = pack<kType>(scores[j * 4 + half * 2], scores[j * 4 + half * 2 + 1]);
-    this->wait(state.probability_empty, (i & 1) ^ 1);
-    const std::uint32_t address = this->probability_address();
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k) {
-      std::uint32_t words[4], slope_words[4];
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const float* pair = scores + k * 8 + w * 2;
-        float2 factor = {Base::kProbabilityScale, Base::kProbabilityScale};
-        if constexpr (kSoftcap) {
-          slope_words[w] = slopes[k * 2 + w / 2][w % 2];
-          if constexpr (!Base::kHandOverSlopes) {
-            const float2 slope = unpack<kType>(slope_words[w]);
-            factor = {slope.x * Base::kProbabilityScale, slope.y * Base::kProbabilityScale};
-          }
-        }
-        words[w] = pack<DataType::fp16>(pair[0] * factor.x, pair[1] * factor.y);
-      }
-      ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
-      if constexpr (Base::kHandOverSlopes)
-        ptx::st_shared_v4(address + (k + kM / 16) * 512,
-                          {slope_words[0], slope_words[1], slope_words[2], slope_words[3]});
-    }
-    if (this->lane() == 0) state.probability_partial[this->warp()] = partial;
-    __syncwarp();
-    this->arrive(state.probability_full);
-  }
-
-  /// In units of log2.
-  __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
-    return shared_ + G::kKeyBias + (this->warp() * 16 + this->lane() / 4 + half * 8) * 4;
-  }
-
-  int head_ = -1;  ///< key-vector bias: of the step at work
-};
-
-/// dP, dS and dK.
-template <KernelConfig kConfig>
-class KeyOwner : Consumer<kConfig, Role::key> {
-  using Base = Consumer<kConfig, Role::key>;
-  using Base::kD;
-  using Base::kKeyBias;
-  using Base::kM;
-  using Base::kSoftcap;
-  using Base::kType;
-  using Base::p;
-  using Base::shared_;
-  using Base::state;
-  using typename Base::DOutRing;
-  using typename Base::DQuery;
-  using typename Base::DScoreRing;
-  using typename Base::G;
-  using typename Base::Gradient;
-  using typename Base::Operand;
-  using typename Base::PairTile;
-  using typename Base::QueryRing;
-  using typename Base::QueryTile;
-  using typename Base::Scores;
-  using typename Base::State;
-  using typename Base::ValueTile;
-
- public:
-  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
-
-  __device__ __forceinline__ void run() {
-    Gradient d_k;
-#pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_k[i] = 0.0f;
-    if (state.step_count > 0) {
-      this->wait(state.value_full, 0);
-      this->wait(state.key_full, 0);
-      Scores d_score;
-      start_d_probability(0, d_score);
-      ptx::wgmma_wait_group<0>();
-      for (int i = 0;;) {
-        Operand d_scores;
-        differentiate(i, d_score, d_scores);
-        // D has been read, too.
-        this->arrive_in_both(state.d_out_empty[DOutRing(i).stage]);
-        store_d_scores(i, d_scores);
-        const QueryRing query(i);
-        this->wait(state.query_full[query.stage], query.parity);
-        ptx::wgmma_fence();
-        this->accumulate(d_k, d_scores, this->query_tile(i));
-        if (i > 0) this->wait_for_d_scores(i - 1);
-        DQuery d_q;
-        ptx::wgmma_fence();
-        this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
-        ptx::wgmma_wait_group<1>();
-        this->arrive_in_both(state.query_empty[query.stage]);
-        ptx::wgmma_wait_group<0>();
-        if (i > 0) this->hand_over_d_query(i - 1, d_q);
-        if (++i == state.step_count) break;
-        start_d_probability(i, d_score);
-        ptx::wgmma_wait_group<0>();
-      }
-      this->finish_d_query(state.step_count - 1);
-      if constexpr (kKeyBias) write_bias_sums();
-    }
-#pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
-    // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
-    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
-    this->template write_gradient<QueryTile>(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
-  }
-
- private:
-  /// Issues dP^T of step i.
-  __device__ __forceinline__ void start_d_probability(int i, Scores& d_probability) const {
-    const DOutRing d_out(i);
-    this->wait(state.d_out_full[d_out.stage], d_out.parity);
-    ptx::wgmma_fence();
-    this->template multiply_transposed<ValueTile>(
-        d_probability, ptx::opaque(ValueTile::descriptor(shared_ + G::kValue)), this->d_out_tile(i));
-  }
-
-  /// dP to dS.
-  __device__ __forceinline__ void differentiate(int i, Scores& d_score, Operand& d_scores) {
-    this->wait(state.probability_full, i & 1);
-    // The value owner has seen that Q, with which the step's description comes, is there.
-    const StepInfo& info = state.steps[i % kStepSlots];
-    if constexpr (kKeyBias)
-      if (info.head != head_) {
-        write_bias_sums();
-        head_ = info.head;
-      }
-    const std::uint32_t row_dot = shared_ + G::kRowDot + DOutRing(i).stage * (kM * 4) + this->lane() % 4 * 8;
-    const std::uint32_t address = this->probability_address();
-    float sums[2] = {0.0f, 0.0f};
-    const bool partial = state.probability_partial[this->warp()];
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k) {
-      const uint4 words = ptx::ld_shared_v4(address + k * 512);
-      const float2 probabilities[4] = {unpack<DataType::fp16>(words.x), unpack<DataType::fp16>(words.y),
-                                       unpack<DataType::fp16>(words.z), unpack<DataType::fp16>(words.w)};
-      float2 slopes[4];
-      if constexpr (Base::kHandOverSlopes) {
-        const uint4 both = ptx::ld_shared_v4(address + (k + kM / 16) * 512);
-        slopes[0] = unpack<kType>(both.x);
-        slopes[1] = unpack<kType>(both.y);
-        slopes[2] = unpack<kType>(both.z);
-        slopes[3] = unpack<kType>(both.w);
-      }
-      // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
-      if (partial) {
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          if (probabilities[w].x == 0.0f) d_score[k * 8 + w * 2] = 0.0f;
-          if (probabilities[w].y == 0.0f) d_score[k * 8 + w * 2 + 1] = 0.0f;
-        }
-      }
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        constexpr float kInverse = 1.0f / Base::kProbabilityScale;
-        const float2 column = ptx::ld_shared_v2(row_dot + (k * 2 + w / 2) * 32);
-        float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kInverse, -column.x * kInverse);
-        float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kInverse, -column.y * kInverse);
-        if constexpr (kKeyBias) sums[w % 2] += x + y;
-        if constexpr (Base::kHandOverSlopes) {
-          x *= slopes[w].x;
-          y *= slopes[w].y;
-        }
-        d_scores[k][w] = pack<kType>(x, y);
-      }
-    }
-    if constexpr (kKeyBias) {
-      float2& total = bias_sums();
-      total = {total.x + sums[0], total.y + sums[1]};
-    }
-    __syncwarp();
-    this->arrive(state.probability_empty);
-  }
-
-  /// dS into the ring, as rows of queries, for both warpgroups and the sender.
-  __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
-    const DScoreRing ring(i);
-    this->wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
-    const int l = this->lane();
-    const int row = l % 8 + l / 16 * 8;
-    const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes + row * PairTile::kRowBytes +
-                                  ((this->warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    this->arrive(state.d_score_full[ring.stage]);
-  }
-
-  // --- The bias's gradient ---
-
-  /// The thread's sums of dS over the queries, of its two keys. In shared memory, for there are no registers for them.
-  __device__ __forceinline__ float2& bias_sums() const {
-    return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
-                                     (G::kState - G::kBiasSums))[ptx::fresh_thread_index() % kWarpgroupThreads];
-  }
-
-  static constexpr int kKeyOwnerBarrier = 1;  ///< named barriers: 0 is the CTA's
-
-  /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sums() {
-    const float2 mine = bias_sums();
-    bias_sums() = {0.0f, 0.0f};
-    if (head_ < 0) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      write_bias_sum(p, state.item, head_, this->position(half), half == 0 ? mine.x : mine.y, this->lane());
-  }
-
-  int head_ = -1;  ///< key-vector bias: of the step at work
 };
 
 }  // namespace flashdma_bwd::hopper::pair

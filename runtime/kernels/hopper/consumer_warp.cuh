@@ -1,0 +1,25 @@
+// A warp of a consumer warpgroup: its place there, and how it waits and arrives at barrier objects.
+#pragma once
+
+#include "hopper/ptx.cuh"
+
+namespace flashdma_bwd::hopper {
+
+__device__ __forceinline__ int lane() {
+  return ptx::fresh_thread_index() % 32;
+}
+/// Of the warpgroup's four.
+__device__ __forceinline__ int warp() {
+  return ptx::fresh_thread_index() / 32 % 4;
+}
+
+/// Until the phase of this parity has completed.
+__device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity) {
+  ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity);
+}
+/// Arrives for the warp, whose lanes have all come this far.
+__device__ __forceinline__ void arrive(std::uint64_t& barrier) {
+  if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+}
+
+}  // namespace flashdma_bwd::hopper

@@ -1,0 +1,184 @@
+// The consumer warpgroup that computes dP, dS and dK, and a key bias's gradient.
+#pragma once
+
+#include "hopper/pair/consumer.cuh"
+
+namespace flashdma_bwd::hopper::pair {
+
+/// dP, dS and dK.
+template <KernelConfig kConfig>
+class KeyOwner : Consumer<kConfig, Role::key> {
+  using Base = Consumer<kConfig, Role::key>;
+  using Base::kD;
+  using Base::kKeyBias;
+  using Base::kM;
+  using Base::kSoftcap;
+  using Base::kType;
+  using Base::p;
+  using Base::shared_;
+  using Base::state;
+  using typename Base::DOutRing;
+  using typename Base::DQuery;
+  using typename Base::DScoreRing;
+  using typename Base::G;
+  using typename Base::Gradient;
+  using typename Base::Operand;
+  using typename Base::PairTile;
+  using typename Base::QueryRing;
+  using typename Base::QueryTile;
+  using typename Base::Scores;
+  using typename Base::State;
+  using typename Base::ValueTile;
+
+ public:
+  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
+      : Base(parameters, shared, shared_state) {}
+
+  __device__ __forceinline__ void run() {
+    Gradient d_k;
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] = 0.0f;
+    if (state.step_count > 0) {
+      wait(state.value_full, 0);
+      wait(state.key_full, 0);
+      Scores d_score;
+      start_d_probability(0, d_score);
+      ptx::wgmma_wait_group<0>();
+      for (int i = 0;;) {
+        Operand d_scores;
+        differentiate(i, d_score, d_scores);
+        // D has been read, too.
+        this->arrive_in_both(state.d_out_empty[DOutRing(i).stage]);
+        store_d_scores(i, d_scores);
+        const QueryRing query(i);
+        wait(state.query_full[query.stage], query.parity);
+        ptx::wgmma_fence();
+        this->accumulate(d_k, d_scores, this->query_tile(i));
+        if (i > 0) this->wait_for_d_scores(i - 1);
+        DQuery d_q;
+        ptx::wgmma_fence();
+        this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+        ptx::wgmma_wait_group<1>();
+        this->arrive_in_both(state.query_empty[query.stage]);
+        ptx::wgmma_wait_group<0>();
+        if (i > 0) this->hand_over_d_query(i - 1, d_q);
+        if (++i == state.step_count) break;
+        start_d_probability(i, d_score);
+        ptx::wgmma_wait_group<0>();
+      }
+      this->finish_d_query(state.step_count - 1);
+      if constexpr (kKeyBias) write_bias_sums();
+    }
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
+    // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
+    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
+    this->template write_gradient<QueryTile>(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
+  }
+
+ private:
+  /// Issues dP^T of step i.
+  __device__ __forceinline__ void start_d_probability(int i, Scores& d_probability) const {
+    const DOutRing d_out(i);
+    wait(state.d_out_full[d_out.stage], d_out.parity);
+    ptx::wgmma_fence();
+    start_transposed_product<ValueTile, typename Base::QueryTile, Base::kBf16>(
+        d_probability, ptx::opaque(ValueTile::descriptor(shared_ + G::kValue)), this->d_out_tile(i));
+  }
+
+  /// dP to dS.
+  __device__ __forceinline__ void differentiate(int i, Scores& d_score, Operand& d_scores) {
+    wait(state.probability_full, i & 1);
+    // The value owner has seen that Q, with which the step's description comes, is there.
+    const StepInfo& info = state.steps[i % kStepSlots];
+    if constexpr (kKeyBias)
+      if (info.head != head_) {
+        write_bias_sums();
+        head_ = info.head;
+      }
+    const std::uint32_t row_dot = shared_ + G::kRowDot + DOutRing(i).stage * (kM * 4) + lane() % 4 * 8;
+    const std::uint32_t address = this->probability_address();
+    float sums[2] = {0.0f, 0.0f};
+    const bool partial = state.probability_partial[warp()];
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k) {
+      const uint4 words = ptx::ld_shared_v4(address + k * 512);
+      const float2 probabilities[4] = {unpack<DataType::fp16>(words.x), unpack<DataType::fp16>(words.y),
+                                       unpack<DataType::fp16>(words.z), unpack<DataType::fp16>(words.w)};
+      float2 slopes[4];
+      if constexpr (Base::kHandOverSlopes) {
+        const uint4 both = ptx::ld_shared_v4(address + (k + kM / 16) * 512);
+        slopes[0] = unpack<kType>(both.x);
+        slopes[1] = unpack<kType>(both.y);
+        slopes[2] = unpack<kType>(both.z);
+        slopes[3] = unpack<kType>(both.w);
+      }
+      // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
+      if (partial) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          if (probabilities[w].x == 0.0f) d_score[k * 8 + w * 2] = 0.0f;
+          if (probabilities[w].y == 0.0f) d_score[k * 8 + w * 2 + 1] = 0.0f;
+        }
+      }
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        constexpr float kInverse = 1.0f / Base::kProbabilityScale;
+        const float2 column = ptx::ld_shared_v2(row_dot + (k * 2 + w / 2) * 32);
+        float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kInverse, -column.x * kInverse);
+        float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kInverse, -column.y * kInverse);
+        if constexpr (kKeyBias) sums[w % 2] += x + y;
+        if constexpr (Base::kHandOverSlopes) {
+          x *= slopes[w].x;
+          y *= slopes[w].y;
+        }
+        d_scores[k][w] = pack<kType>(x, y);
+      }
+    }
+    if constexpr (kKeyBias) {
+      float2& total = bias_sums();
+      total = {total.x + sums[0], total.y + sums[1]};
+    }
+    __syncwarp();
+    arrive(state.probability_empty);
+  }
+
+  /// dS into the ring, as rows of queries, for both warpgroups and the sender.
+  __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
+    const DScoreRing ring(i);
+    wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    const int l = lane();
+    const int row = l % 8 + l / 16 * 8;
+    const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes + row * PairTile::kRowBytes +
+                                  ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    arrive(state.d_score_full[ring.stage]);
+  }
+
+  // --- The bias's gradient ---
+
+  /// The thread's sums of dS over the queries, of its two keys. In shared memory, for there are no registers for them.
+  __device__ __forceinline__ float2& bias_sums() const {
+    return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
+                                     (G::kState - G::kBiasSums))[ptx::fresh_thread_index() % kWarpgroupThreads];
+  }
+
+  static constexpr int kKeyOwnerBarrier = 1;  ///< named barriers: 0 is the CTA's
+
+  /// Writes the sums of the head at work, and starts anew.
+  __device__ __forceinline__ void write_bias_sums() {
+    const float2 mine = bias_sums();
+    bias_sums() = {0.0f, 0.0f};
+    if (head_ < 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      write_bias_sum(p, state.item, head_, this->position(half), half == 0 ? mine.x : mine.y, lane());
+  }
+
+  int head_ = -1;  ///< key-vector bias: of the step at work
+};
+
+}  // namespace flashdma_bwd::hopper::pair

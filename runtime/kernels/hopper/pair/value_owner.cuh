@@ -1,0 +1,161 @@
+// The consumer warpgroup that computes S, P and dV, and hands P over.
+#pragma once
+
+#include "hopper/pair/consumer.cuh"
+
+namespace flashdma_bwd::hopper::pair {
+
+/// S, P and dV.
+template <KernelConfig kConfig>
+class ValueOwner : Consumer<kConfig, Role::value> {
+  using Base = Consumer<kConfig, Role::value>;
+  using Base::kD;
+  using Base::kKeyBias;
+  using Base::kM;
+  using Base::kSoftcap;
+  using Base::kType;
+  using Base::p;
+  using Base::shared_;
+  using Base::state;
+  using typename Base::DOutRing;
+  using typename Base::DQuery;
+  using typename Base::DScoreRing;
+  using typename Base::G;
+  using typename Base::Gradient;
+  using typename Base::KeyTile;
+  using typename Base::Operand;
+  using typename Base::QueryRing;
+  using typename Base::Scores;
+  using typename Base::State;
+
+ public:
+  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
+      : Base(parameters, shared, shared_state) {}
+
+  __device__ __forceinline__ void run() {
+    Gradient d_v;
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_v[i] = 0.0f;
+    if (state.step_count > 0) {
+      wait(state.key_full, 0);
+      Scores scores;
+      start_scores(0, scores);
+      ptx::wgmma_wait_group<0>();
+      wait(state.value_full, 0);  // the other CTA's keys
+      for (int i = 0;;) {
+        Operand probabilities;
+        finish_scores(i, scores, probabilities);
+        this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
+        const DOutRing d_out(i);
+        wait(state.d_out_full[d_out.stage], d_out.parity);
+        ptx::wgmma_fence();
+        this->accumulate(d_v, probabilities, this->d_out_tile(i));
+        if (i > 0) this->wait_for_d_scores(i - 1);
+        DQuery d_q;
+        ptx::wgmma_fence();
+        this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+        ptx::wgmma_wait_group<1>();
+        this->arrive_in_both(state.d_out_empty[d_out.stage]);
+        ptx::wgmma_wait_group<0>();
+        if (i > 0) this->hand_over_d_query(i - 1, d_q);
+        if (++i == state.step_count) break;
+        start_scores(i, scores);
+        ptx::wgmma_wait_group<0>();
+      }
+      this->finish_d_query(state.step_count - 1);
+    }
+    // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
+    this->template write_gradient<typename G::ValueTile>(p.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
+  }
+
+ private:
+  /// Issues S^T of step i.
+  __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
+    const QueryRing query(i);
+    wait(state.query_full[query.stage], query.parity);
+    ptx::wgmma_fence();
+    start_transposed_product<KeyTile, typename Base::QueryTile, Base::kBf16>(
+        scores, ptx::opaque(KeyTile::descriptor(shared_ + G::kKey)), this->query_tile(i));
+  }
+
+  /// S to P, for the key owner and as dV's operand.
+  __device__ __forceinline__ void finish_scores(int i, Scores& scores, Operand& probabilities) {
+    const StepInfo& info = state.steps[i % kStepSlots];
+    if constexpr (kKeyBias)
+      if (info.head != head_) {
+        head_ = info.head;
+        if (lane() % 4 == 0) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            ptx::st_shared_f32(key_bias_address(half),
+                               key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
+        }
+        __syncwarp();
+      }
+    float bias[2] = {0.0f, 0.0f};
+    if constexpr (kKeyBias) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) bias[half] = ptx::ld_shared_f32(key_bias_address(half));
+    }
+    const std::uint32_t lse = shared_ + G::kLse + QueryRing(i).stage * (kM * 4) + lane() % 4 * 8;
+    std::uint32_t slopes[kSoftcap ? kM / 8 : 1][2];
+    exponentiate<kConfig>(p, scores, lse, bias, slopes, slopes);
+    const bool partial =
+        info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
+    if (partial) {
+      MaskColumns<kM> mask;
+      if (info.mask_words != nullptr) mask.read(info.mask_words, warp(), lane());
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
+        if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
+        hide_pairs(scores, mask, info.mask_words != nullptr, visible, half, lane());
+      }
+      if constexpr (kSoftcap) {
+#pragma unroll
+        for (int e = 0; e < kM / 2; ++e)
+          if (scores[e] == 0.0f) slopes[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        probabilities[j / 2][j % 2 * 2 + half] = pack<kType>(scores[j * 4 + half * 2], scores[j * 4 + half * 2 + 1]);
+    wait(state.probability_empty, (i & 1) ^ 1);
+    const std::uint32_t address = this->probability_address();
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k) {
+      std::uint32_t words[4], slope_words[4];
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const float* pair = scores + k * 8 + w * 2;
+        float2 factor = {Base::kProbabilityScale, Base::kProbabilityScale};
+        if constexpr (kSoftcap) {
+          slope_words[w] = slopes[k * 2 + w / 2][w % 2];
+          if constexpr (!Base::kHandOverSlopes) {
+            const float2 slope = unpack<kType>(slope_words[w]);
+            factor = {slope.x * Base::kProbabilityScale, slope.y * Base::kProbabilityScale};
+          }
+        }
+        words[w] = pack<DataType::fp16>(pair[0] * factor.x, pair[1] * factor.y);
+      }
+      ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
+      if constexpr (Base::kHandOverSlopes)
+        ptx::st_shared_v4(address + (k + kM / 16) * 512,
+                          {slope_words[0], slope_words[1], slope_words[2], slope_words[3]});
+    }
+    if (lane() == 0) state.probability_partial[warp()] = partial;
+    __syncwarp();
+    arrive(state.probability_full);
+  }
+
+  /// In units of log2.
+  __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
+    return shared_ + G::kKeyBias + (warp() * 16 + lane() / 4 + half * 8) * 4;
+  }
+
+  int head_ = -1;  ///< key-vector bias: of the step at work
+};
+
+}  // namespace flashdma_bwd::hopper::pair

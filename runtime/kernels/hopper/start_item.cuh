@@ -1,0 +1,34 @@
+// What one thread of a CTA does before the warpgroups part: it asks for the tensor maps and finds the item and its
+// steps.
+#pragma once
+
+#include "common/item.cuh"
+#include "hopper/ptx.cuh"
+#include "hopper/tensor_maps.hpp"
+
+namespace flashdma_bwd::hopper {
+
+__device__ __forceinline__ void prefetch_maps(const TensorMaps& maps) {
+  ptx::prefetch_tensormap(maps.q);
+  ptx::prefetch_tensormap(maps.d_out);
+  ptx::prefetch_tensormap(maps.k);
+  ptx::prefetch_tensormap(maps.v);
+  ptx::prefetch_tensormap(maps.lse);
+  ptx::prefetch_tensormap(maps.row_dot);
+}
+
+/// Finds the index-th item, of `kN` keys, and how many tiles of `kM` queries all its heads take. `item.keys` is 0 if
+/// there are no such keys. `walk` is for the while.
+template <int kM, int kN>
+__device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& walk, int& step_count,
+                                                    const BackwardParameters& p, int index) {
+  if (!find_item(item, p, index, kN)) item.keys = 0;
+  step_count = 0;
+  if (item.keys > 0)
+    for (int h = 0; h < p.heads_per_item; ++h) {
+      find_head(walk, item, p, item.head_item * p.heads_per_item + h, kM, kN);
+      step_count += walk.count;
+    }
+}
+
+}  // namespace flashdma_bwd::hopper

@@ -1,0 +1,28 @@
+// S^T = K Q^T and dP^T = V dO^T of a warpgroup: the rows of its products are keys.
+#pragma once
+
+#include "hopper/ptx.cuh"
+#include "hopper/wgmma.cuh"
+
+namespace flashdma_bwd::hopper {
+
+/// Issues `scores` = 64 rows of `keys`, of a tile of K or V, times a tile `queries`, of Q or dO, transposed, as a group
+/// of its own. Both are lower halves of descriptors.
+template <class KeyTile, class QueryTile, bool kBf16, int kCount>
+__device__ __forceinline__ void start_transposed_product(float (&scores)[kCount], std::uint32_t keys,
+                                                         std::uint32_t queries) {
+  static_assert(kCount == QueryTile::kRows / 2 && KeyTile::kColumns == QueryTile::kColumns);
+  using Product = ptx::Wgmma<QueryTile::kRows, kBf16>;
+#pragma unroll
+  for (int k = 0; k < KeyTile::kColumns / 16; ++k) {
+    const std::uint64_t a = KeyTile::descriptor_of(keys + KeyTile::column_step(k));
+    const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
+    if (k == 0)
+      Product::template ss<false, false, false>(scores, a, b);
+    else
+      Product::template ss<false, false, true>(scores, a, b);
+  }
+  ptx::wgmma_commit_group();
+}
+
+}  // namespace flashdma_bwd::hopper
