@@ -22,6 +22,15 @@ struct StepInfo {
   const std::uint64_t* mask_words;  ///< of a partial step: the item's first key atom with the step's first query, or
                                     ///< nullptr where only limits mask
 };
+/// Deterministic mode: how many smaller items add to the dQ of the step's tile of `kM` queries before this one.
+template <int kM>
+__device__ __forceinline__ int place_in_turn(const BackwardParameters& p, const KeyItem& item, const StepInfo& info) {
+  const std::int64_t list =
+      (static_cast<std::int64_t>(item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
+      item.key_tile;
+  return p.list_ranks[list * p.query_tiles + info.first_query / kM];
+}
+
 /// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.
 inline constexpr int kStepSlots = 8;
 

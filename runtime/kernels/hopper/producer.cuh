@@ -124,7 +124,7 @@ class DQueryReducer {
       std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
       if (turn != nullptr) {
-        rank = rank_of(info);
+        rank = place_in_turn<G::kM>(p, state.item, info);
         while (ptx::ld_acquire(turn) != rank) {
         }
         ptx::fence_proxy_async_global();
@@ -154,13 +154,6 @@ class DQueryReducer {
   }
 
  private:
-  __device__ __forceinline__ int rank_of(const StepInfo& info) const {
-    const std::int64_t list =
-        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
-        state.item.key_tile;
-    return p.list_ranks[list * p.query_tiles + info.first_query / G::kM];
-  }
-
   const BackwardParameters& p;
   std::uint32_t shared_;
   State& state;

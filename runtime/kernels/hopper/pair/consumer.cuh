@@ -8,9 +8,8 @@
 //     dQ = dS K, over the keys of both CTAs         a quarter of the head dim each, one step late
 //
 // The value owner runs ahead and hands P to the key owner, lane by lane: their fragments are the same. dS goes to a
-// ring in shared memory and from there to the other CTA. Each warpgroup holds one gradient of all the head dim, which
-// leaves registers to spare; that each reads its own half of the operands of S and dP once is why S and dP are not
-// shared out by queries.
+// ring in shared memory and from there to the other CTA. That a warpgroup computes all of S or of dP, instead of half
+// of both, saves a second reading of K and V.
 #pragma once
 
 #include "hopper/consumer_warp.cuh"

@@ -263,7 +263,7 @@ class DQueryReducer {
     const StepInfo& info = state.steps[step % kStepSlots];
     const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
     std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
-    const int place = place_of(info);
+    const int place = place_in_turn<G::kM>(p, state.item, info);
     while (ptx::ld_acquire(turn) != place) {
     }
     ptx::fence_proxy_async_global();
@@ -280,14 +280,6 @@ class DQueryReducer {
       if (lane == 0) give_back(role);
     }
     if (lane == 0) ptx::st_release(turn, place + 1);
-  }
-
-  /// How many additions to the step's query tile come first.
-  __device__ __forceinline__ int place_of(const StepInfo& info) const {
-    const std::int64_t list =
-        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
-        state.item.key_tile;
-    return p.list_ranks[list * p.query_tiles + info.first_query / G::kM];
   }
 
   const BackwardParameters& p;

@@ -45,6 +45,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       for (int i = 0;;) {
         Operand probabilities;
         finish_scores(i, scores, probabilities);
+        // LSE has been read, too.
         this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
         const DOutRing d_out(i);
         wait(state.d_out_full[d_out.stage], d_out.parity);
