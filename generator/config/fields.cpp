@@ -28,7 +28,7 @@ constexpr std::int64_t kHopperBlockN[] = {128};
 constexpr std::int64_t kConsumerWarpgroups[] = {2};
 constexpr std::int64_t kHopperStageCounts[] = {2, 3};
 constexpr std::int64_t kHopperDOutStageCounts[] = {1, 2, 3};
-constexpr std::int64_t kDsStageCounts[] = {2};
+constexpr std::int64_t kDsStageCounts[] = {2, 4};
 constexpr std::int64_t kMostSms = 100000;
 
 constexpr std::span<const std::string_view> words_of_one(KernelFamily family) {

@@ -101,7 +101,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
-    layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+    if (key_bias) layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
   }
   return layout;
 }
@@ -168,7 +168,8 @@ constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim
   if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";
   if (tile.do_stages < (tile.cta_pair ? 1 : 2) || tile.do_stages > 3)
     return "do_stages must be 2 or 3, or 1 with cta_pair";
-  if (tile.ds_stages != 2) return "ds_stages must be 2: dQ is computed one tile late";
+  if (tile.ds_stages != 2 && (tile.ds_stages != 4 || tile.cta_pair))
+    return "ds_stages must be 2, or 4 without cta_pair";
   if (tile.producer_registers % 8 != 0 || tile.producer_registers < 24)
     return "producer_registers must be a multiple of 8, at least 24";
   if (tile.consumer_registers % 8 != 0 || tile.consumer_registers > 256)

@@ -27,7 +27,8 @@ struct HeadWalk {
   int begin;        ///< without a list: the first
   int whole_begin;  ///< without a list: tiles in [whole_begin, whole_end) have no masked pair
   int whole_end;
-  int start;  ///< slot where the walk begins; it wraps, so that CTAs do not add to the same dQ tile at once
+  int start;       ///< slot where the walk begins; it wraps, so that CTAs do not add to the same dQ tile at once
+  bool backwards;  ///< from the last slot to the first: deterministic mode
   const std::uint32_t* entries;  ///< the list, or nullptr
   const std::int32_t* ranks;     ///< deterministic mode: whose turn this item's addition to a query tile is
 };
@@ -39,6 +40,7 @@ struct TileStep {
 };
 
 __device__ __forceinline__ int slot_of(const HeadWalk& walk, int step) {
+  if (walk.backwards) return walk.count - 1 - step;
   const int slot = step + walk.start;
   return slot < walk.count ? slot : slot - walk.count;
 }
@@ -116,7 +118,10 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
     walk.whole_begin = whole.begin;
     walk.whole_end = item.keys == block_n ? whole.end : whole.begin;
   }
-  walk.start = p.d_q_turns != nullptr || walk.count == 0
+  // An item waits at a query tile for all smaller ones. The last tiles are those that the next item sees, too, under
+  // causality and windows: it is one step behind, while at the first tiles it would wait for a whole walk.
+  walk.backwards = p.d_q_turns != nullptr;
+  walk.start = walk.backwards || walk.count == 0
                    ? 0
                    : static_cast<int>(static_cast<std::int64_t>(item.key_tile) * walk.count / p.key_tiles);
 }

@@ -46,9 +46,10 @@ class Backward {
 
  private:
   __device__ __forceinline__ bool start_item() {
+    // Several warps at once: until all is there nothing can be loaded.
+    if (threadIdx.x == 64) prefetch_maps(maps);
+    if (threadIdx.x == 32) initialise_barriers();
     if (threadIdx.x == 0) {
-      initialise_barriers();
-      prefetch_maps(maps);
       // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
       const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
       find_item_and_steps<G::kM, G::kN>(state.item, state.walk, state.step_count, p, index);

@@ -51,6 +51,10 @@ class Consumer {
   /// columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kM == 64 && (kD <= 96 || kSoftcap);
   using DScoreRing = RingPosition<G::kDScoreStages>;
+  /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
+  /// every step.
+  static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
+  using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
 
  public:
   __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state,
@@ -70,7 +74,9 @@ class Consumer {
       Operand probabilities;
       start_scores(0, probability);
       wait(state.value_full, 0);
-      finish_scores(0, probability, d_score, probabilities);
+      ValueOperand values;
+      if constexpr (kValueInRegisters) load_values(values);
+      finish_scores(0, values, probability, d_score, probabilities);
       for (int i = 0;;) {
         take_step(i, probability, d_score, probabilities, d_k, d_v);
         if (++i == steps) break;
@@ -78,18 +84,24 @@ class Consumer {
         // The products of dV and dK of the step before.
         ptx::wgmma_wait_group<1>();
         arrive(state.query_empty[RingPosition<G::kQueryStages>(i - 1).stage]);
-        arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i - 1).stage]);
-        finish_scores(i, probability, d_score, probabilities);
+        if constexpr (!G::kLoadedTogether) arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i - 1).stage]);
+        finish_scores(i, values, probability, d_score, probabilities);
       }
       DQuery d_q;
       wait_for_d_scores(steps - 1);
       ptx::wgmma_fence();
       start_d_query(steps - 1, d_q);
+      if constexpr (kM == 64) {
+        // The products of dV and dK.
+        ptx::wgmma_wait_group<1>();
+        write_value_gradient(d_v);
+      }
       ptx::wgmma_wait_group<0>();
       hand_over_d_query(steps - 1, d_q);
       if constexpr (kKeyBias) write_bias_sums();
     }
-    write_gradients(d_k, d_v);
+    if (kM != 64 || steps == 0) write_value_gradient(d_v);  // else it has been written
+    write_key_gradient(d_k);
   }
 
  private:
@@ -120,6 +132,14 @@ class Consumer {
     return ptx::opaque(Tile::descriptor(shared_ + offset) + consumer_ * (64 * Tile::kRowBytes >> 4));
   }
 
+  /// The warpgroup's rows of V, as wgmma's A operand.
+  __device__ __forceinline__ void load_values(ValueOperand& values) const {
+    const int row = consumer_ * 64 + warp() * 16 + lane() % 16;
+#pragma unroll
+    for (int k = 0; k < kD / 16; ++k)
+      ptx::ldmatrix_x4(values[k], shared_ + G::kValue + ValueTile::chunk_offset(row, k * 2 + lane() / 16));
+  }
+
   /// Issues S^T of step i.
   __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
     const RingPosition<G::kQueryStages> query(i);
@@ -129,11 +149,16 @@ class Consumer {
   }
 
   /// Issues dP^T and computes P under it. On return both are there.
-  __device__ __forceinline__ void finish_scores(int i, Scores& scores, Scores& d_probability, Operand& probabilities) {
+  __device__ __forceinline__ void finish_scores(int i, const ValueOperand& values, Scores& scores,
+                                                Scores& d_probability, Operand& probabilities) {
     const RingPosition<G::kDOutStages> d_out(i);
-    wait(state.d_out_full[d_out.stage], d_out.parity);
+    if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
     ptx::wgmma_fence();
-    start_transposed_product<ValueTile, QueryTile, kBf16>(d_probability, own_rows<ValueTile>(G::kValue), d_out_tile(i));
+    if constexpr (kValueInRegisters)
+      start_transposed_product<QueryTile, kBf16>(d_probability, values, d_out_tile(i));
+    else
+      start_transposed_product<ValueTile, QueryTile, kBf16>(d_probability, own_rows<ValueTile>(G::kValue),
+                                                            d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
     const StepInfo& info = state.steps[i % kStepSlots];
@@ -152,7 +177,13 @@ class Consumer {
     partial_ = finish_probabilities(i, scores, bias_pairs) || info.partial;
     if (partial_) hide(scores, mask, info);
     if constexpr (kPackEarly) pack_probabilities(scores, probabilities);
+    // Before the wait, for a read of the thread's index takes time.
+    if constexpr (kM == 64) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
+  }
+
+  __device__ __forceinline__ std::uint32_t row_dot_address(int i) const {
+    return shared_ + G::kRowDot + RingPosition<G::kDOutStages>(i).stage * (kM * 4) + lane() % 4 * 8;
   }
 
   static __device__ __forceinline__ void pack_probabilities(const Scores& probability, Operand& probabilities) {
@@ -181,14 +212,15 @@ class Consumer {
     using Product = ptx::Wgmma<kD, kBf16>;
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k)
-      Product::template rs<true>(d_v, probabilities[k], QueryTile::descriptor_of(d_outs + QueryTile::row_step(k)));
+      Product::template rs<true, true>(d_v, probabilities[k],
+                                       QueryTile::descriptor_of(d_outs + QueryTile::row_step(k)));
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k)
-      Product::template rs<true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
+      Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<1>();
     if (i > 0) {
-      arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
+      if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
       hand_over_d_query(i - 1, d_q);
     }
   }
@@ -265,8 +297,7 @@ class Consumer {
           if constexpr (kSoftcap) slope_[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
         }
     }
-    const std::uint32_t row_dot =
-        shared_ + G::kRowDot + RingPosition<G::kDOutStages>(i).stage * (kM * 4) + lane() % 4 * 8;
+    const std::uint32_t row_dot = kM == 64 ? row_dot_ : row_dot_address(i);
     float sums[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
@@ -297,7 +328,7 @@ class Consumer {
   /// dS into the ring, as rows of queries.
   __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
     const DScoreRing ring(i);
-    wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const int l = lane();
     const int row = l % 8 + l / 16 * 8;
     const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes +
@@ -391,19 +422,24 @@ class Consumer {
 
   // --- dK and dV ---
 
-  __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
-#pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
-    const int row = consumer_ * 64 + warp() * 16;
-    if (p.d_k_partial != nullptr) {
-      write_partial_key_gradient(p, state.item, p.d_k_partial, d_k, row);
-      write_partial_key_gradient(p, state.item, p.d_v_partial, d_v, row);
-      return;
-    }
+  __device__ __forceinline__ void write_value_gradient(const KeyGradient& d_v) const {
     // The warpgroup's own rows of V are read by its own products only, which have all finished.
     ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
-    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_v, d_v, shared_ + G::kValue, row, row);
-    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_k, d_k, shared_ + G::kValue, row, row);
+    write_gradient(p.d_v, p.d_v_partial, d_v);
+  }
+  __device__ __forceinline__ void write_key_gradient(KeyGradient& d_k) const {
+#pragma unroll
+    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
+    write_gradient(p.d_k, p.d_k_partial, d_k);
+  }
+  /// By way of the warp's own rows of V.
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial,
+                                                 const KeyGradient& values) const {
+    const int row = consumer_ * 64 + warp() * 16;
+    if (partial != nullptr)
+      write_partial_key_gradient(p, state.item, partial, values, row);
+    else
+      write_key_gradient_rows<ValueTile, kType>(p, state.item, tensor, values, shared_ + G::kValue, row, row);
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
@@ -412,8 +448,9 @@ class Consumer {
   std::uint32_t shared_;
   State& state;
   int consumer_;
-  int head_ = -1;         ///< key-vector bias: of the step at work
-  bool partial_ = false;  ///< some pairs of the step at work are masked
+  int head_ = -1;          ///< key-vector bias: of the step at work
+  bool partial_ = false;   ///< some pairs of the step at work are masked
+  std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 
   // Softcap: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right after.
   std::uint32_t slope_[kSoftcap ? kM / 8 : 1][2];

@@ -64,6 +64,12 @@ struct Geometry {
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
 
+  /// Whether Q and dO of a step are waited for and given back as one: each has as many buffers as the other.
+  static constexpr bool kLoadedTogether = kQueryStages == kDOutStages;
+  /// Whether the ring of dS is so long that no one needs to ask if a buffer may be written: with four, who stores dS of
+  /// step i has seen dS of step i - 2 of the other warpgroup, which then had finished the products with that of i - 4.
+  static constexpr bool kDScoresOutlastReaders = kDScoreStages >= 4;
+
   /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeysOfConsumer = 64;
   static_assert(kN == kConsumers * kKeysOfConsumer);

@@ -44,13 +44,22 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
     ptx::stmatrix_x4(staging + Tile::chunk_offset(staging_row + at.row, c * 2 + at.column), packed);
   }
   __syncwarp();
+  // What is the same for all rows is found once: divisions take longer than the stores.
+  std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
+  const std::int64_t stride = tensor.stride_row;
+  const std::int32_t* const active = item.active;
+  const int first_position = item.first_position;
+  const int keys = item.keys;
+  const int columns = p.head_dim;
   constexpr int kChunks = kHalf / 4;
-  for (int index = lane; index < 16 * kChunks; index += 32) {
-    const int row = index / kChunks;
-    const int chunk = index % kChunks;
-    const int key = position_of_row(item, first_row + row);
-    if (key == kPastEnd || chunk * 8 >= p.head_dim) continue;
-    *reinterpret_cast<uint4*>(key_row_address(p, item, tensor, key) + chunk * 8) =
+  static_assert(16 * kChunks % 32 == 0);
+#pragma unroll 2
+  for (int i = 0; i < 16 * kChunks / 32; ++i) {
+    const int row = (lane + i * 32) / kChunks;
+    const int chunk = (lane + i * 32) % kChunks;
+    if (first_row + row >= keys || chunk * 8 >= columns) continue;
+    const int key = active != nullptr ? active[first_row + row] : first_position + first_row + row;
+    *reinterpret_cast<uint4*>(rows + key * stride + chunk * 8) =
         ptx::ld_shared_v4(staging + Tile::chunk_offset(staging_row + row, chunk));
   }
 }

@@ -26,7 +26,8 @@ class Loader {
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
       HeadWalk& walk = state.walk;
-      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      // The first was found with the item.
+      if (h > 0) find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i, ++index) {
         const RingPosition<G::kQueryStages> query(index);
         const RingPosition<G::kDOutStages> d_out(index);
@@ -36,13 +37,20 @@ class Loader {
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
         state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
                                            step.partial ? mask_words(walk.head, first_query) : nullptr};
-        load_query_tile(maps.q, G::kQuery, query.stage, state.query_full[query.stage], first_query, walk.head, maps.lse,
-                        G::kLse);
+        constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
+        const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
+        ptx::mbarrier_arrive_expect_tx(query_full, G::kLoadedTogether ? 2 * kBytes : kBytes);
+        load_query_tile(maps.q, G::kQuery, query.stage, query_full, first_query, walk.head, maps.lse, G::kLse);
         if (load_keys && index == 0) load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
 
-        ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
-        load_query_tile(maps.d_out, G::kDOut, d_out.stage, state.d_out_full[d_out.stage], first_query, walk.head,
-                        maps.row_dot, G::kRowDot);
+        std::uint32_t d_out_full = query_full;
+        if constexpr (!G::kLoadedTogether) {
+          d_out_full = ptx::shared_address(&state.d_out_full[d_out.stage]);
+          ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
+          ptx::mbarrier_arrive_expect_tx(d_out_full, kBytes);
+        }
+        load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, first_query, walk.head, maps.row_dot,
+                        G::kRowDot);
       }
     }
   }
@@ -72,13 +80,11 @@ class Loader {
                                    full, ptx::kEvictFirst);
   }
 
-  __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint64_t& barrier,
+  __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint32_t full,
                                                   int first_query, int head, const CUtensorMap& statistics_map,
                                                   int statistics_offset) {
     using Tile = typename G::QueryTile;
     const SequenceRows& s = state.item.sequence;
-    const std::uint32_t full = ptx::shared_address(&barrier);
-    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes + G::kM * 4);
     const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
@@ -135,18 +141,18 @@ class DQueryReducer {
         ptx::cp_reduce_async_bulk_add(destination, shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + lane * kBytes,
                                       kBytes, ptx::kEvictLast);
         ptx::cp_async_bulk_commit_group();
-        if (turn == nullptr) {
-          ptx::cp_async_bulk_wait_group_read();
-        } else {
+        ptx::cp_async_bulk_wait_group_read();
+      }
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(empty);
+      if (turn != nullptr) {
+        if (lane < kRowBlocks) {
           ptx::cp_async_bulk_wait_group();
           ptx::fence_proxy_async_global();
           __threadfence();
         }
-      }
-      __syncwarp();
-      if (lane == 0) {
-        ptx::mbarrier_arrive(empty);
-        if (turn != nullptr) ptx::st_release(turn, rank + 1);
+        __syncwarp();
+        if (lane == 0) ptx::st_release(turn, rank + 1);
       }
     }
     // Shared memory must outlive the copies.

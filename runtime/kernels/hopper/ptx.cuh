@@ -109,7 +109,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_5d(std::uint32_t destinatio
       "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(barrier), "l"(policy)
       : "memory");
 }
-/// The same, to this place of all CTAs of the cluster whose bit in `ctas` is set, each with its own barrier.
+/// Copies the box to this place of all CTAs of the cluster whose bit in `ctas` is set, each with its own barrier.
 __device__ __forceinline__ void cp_async_bulk_tensor_5d_multicast(std::uint32_t destination, const CUtensorMap& map,
                                                                   const int (&at)[5], std::uint32_t barrier,
                                                                   std::uint16_t ctas, std::uint64_t policy) {
@@ -153,8 +153,9 @@ __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(Pending) : "memory");
 }
 /// Waits until they have also been performed.
+template <int Pending = 0>
 __device__ __forceinline__ void cp_async_bulk_wait_group() {
-  asm volatile("cp.async.bulk.wait_group 0;\n" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(Pending) : "memory");
 }
 /// Orders accesses of the asynchronous proxy to global memory with this thread's own.
 __device__ __forceinline__ void fence_proxy_async_global() {

@@ -56,13 +56,13 @@ struct Wgmma;
                "}, " p0 ", " p1 ", accumulate, 1, 1, " p2 ", " p3 ";\n}\n"                                     \
                : FLASHDMA_OPERANDS_##COUNT(CONSTRAINT, d)                                                      \
                : "l"(a), "l"(b), "n"(int{kTransA}), "n"(int{kTransB}))
-#define FLASHDMA_WGMMA_RS(N, TYPE, COUNT, p0, p1, p2, p3, p4, p5)                                     \
-  asm volatile(                                                                                       \
-      "{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, 1, 0;\n"                                    \
-      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" FLASHDMA_REGISTERS_##COUNT \
-      "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", accumulate, 1, 1, " p5 ";\n}\n"                   \
-      : FLASHDMA_OPERANDS_##COUNT("+f", d)                                                            \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int{kTransB}))
+#define FLASHDMA_WGMMA_RS(N, TYPE, COUNT, CONSTRAINT, ACCUMULATE, p0, p1, p2, p3, p4, p5)                      \
+  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, " ACCUMULATE                                \
+               ", 0;\n"                                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" FLASHDMA_REGISTERS_##COUNT \
+               "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4 ", accumulate, 1, 1, " p5 ";\n}\n"                   \
+               : FLASHDMA_OPERANDS_##COUNT(CONSTRAINT, d)                                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int{kTransB}))
 
 #define FLASHDMA_DEFINE_WGMMA(N, COUNT, BF16, TYPE, p0, p1, p2, p3, p4, p5)                                      \
   template <>                                                                                                    \
@@ -75,9 +75,12 @@ struct Wgmma;
       else                                                                                                       \
         FLASHDMA_WGMMA_SS(N, TYPE, COUNT, "=f", "0", p0, p1, p2, p3);                                            \
     }                                                                                                            \
-    template <bool kTransB>                                                                                      \
+    template <bool kTransB, bool kAccumulate>                                                                    \
     static __device__ __forceinline__ void rs(float (&d)[COUNT], const std::uint32_t (&a)[4], std::uint64_t b) { \
-      FLASHDMA_WGMMA_RS(N, TYPE, COUNT, p0, p1, p2, p3, p4, p5);                                                 \
+      if constexpr (kAccumulate)                                                                                 \
+        FLASHDMA_WGMMA_RS(N, TYPE, COUNT, "+f", "1", p0, p1, p2, p3, p4, p5);                                    \
+      else                                                                                                       \
+        FLASHDMA_WGMMA_RS(N, TYPE, COUNT, "=f", "0", p0, p1, p2, p3, p4, p5);                                    \
     }                                                                                                            \
   };
 #define FLASHDMA_DEFINE_WGMMA_TYPES(N, COUNT, p0, p1, p2, p3, p4, p5)   \

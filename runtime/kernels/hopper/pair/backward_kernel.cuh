@@ -62,22 +62,26 @@ class Backward {
   }
 
   __device__ __forceinline__ bool start_item() {
+    if (threadIdx.x == 64) prefetch_maps(maps);
+    if (threadIdx.x == 32) initialise_barriers();
+    const auto find = [&](int index) {
+      find_item_and_steps<G::kM, G::kN>(state.item, state.query_walk, state.step_count, p, index);
+      state.d_out_walk = state.query_walk;
+    };
     if (threadIdx.x == 0) {
-      initialise_barriers();
-      prefetch_maps(maps);
-      // In deterministic mode a cluster waits for those with smaller items, so items must start in order.
-      if (p.ticket != nullptr && rank == 0) state.ticket = atomicAdd(p.ticket, 1);
+      if (p.ticket == nullptr)
+        find(static_cast<int>(blockIdx.x) / kCtas);
+      else if (rank == 0)
+        state.ticket = atomicAdd(p.ticket, 1);
     }
     __syncwarp();
     // No CTA may fill the other's buffers before its barriers are there.
     ptx::barrier_cluster_sync();
-    if (threadIdx.x == 0) {
-      const int index = p.ticket != nullptr
-                            ? ptx::ld_shared_cluster_s32(ptx::mapa(ptx::shared_address(&state.ticket), 0))
-                            : static_cast<int>(blockIdx.x) / kCtas;
-      find_item_and_steps<G::kM, G::kN>(state.item, state.query_walk, state.step_count, p, index);
+    // In deterministic mode a cluster waits for those with smaller items, so items must start in order.
+    if (p.ticket != nullptr) {
+      if (threadIdx.x == 0) find(ptx::ld_shared_cluster_s32(ptx::mapa(ptx::shared_address(&state.ticket), 0)));
+      __syncthreads();
     }
-    __syncthreads();
     return state.item.keys > 0;
   }
 
@@ -126,8 +130,9 @@ class Backward {
       initialise(state.d_query_full[role], kWarps);
       initialise(state.d_query_empty[role], 1);
     }
-    initialise(state.probability_full, kWarps);
-    initialise(state.probability_empty, kWarps);
+    // Every lane: P goes from lane to lane.
+    initialise(state.probability_full, kWarpgroupThreads);
+    initialise(state.probability_empty, kWarpgroupThreads);
     ptx::fence_mbarrier_init();
     for (std::uint64_t& full : state.other_d_score_full)
       ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&full), G::PairTile::kBytes);

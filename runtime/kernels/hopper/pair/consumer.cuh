@@ -82,7 +82,7 @@ class Consumer {
     using Product = ptx::Wgmma<kD, kBf16>;
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k)
-      Product::template rs<true>(gradient, pairs[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
+      Product::template rs<true, true>(gradient, pairs[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
   }
 

@@ -139,8 +139,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       float2& total = bias_sums();
       total = {total.x + sums[0], total.y + sums[1]};
     }
-    __syncwarp();
-    arrive(state.probability_empty);
+    ptx::mbarrier_arrive(ptx::shared_address(&state.probability_empty));
   }
 
   /// dS into the ring, as rows of queries, for both warpgroups and the sender.

@@ -27,7 +27,8 @@ class Loader {
   __device__ __forceinline__ void walk_steps(HeadWalk& walk, Visit&& visit) {
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
-      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      // The first was found with the item.
+      if (h > 0) find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
     }
   }
@@ -218,13 +219,13 @@ class DQueryReducer {
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
     const int shares = state.step_count * 2;  // the value owner's and the key owner's of every step
+    if (p.d_q_turns != nullptr) {
+      add_in_turns(shares, lane);
+      return;
+    }
     for (int n = 0; n < shares; ++n) {
       const int step = n / 2;
       const int role = n % 2;
-      if (p.d_q_turns != nullptr) {
-        add_in_turn(step, role, lane);
-        continue;
-      }
       wait_for_part(role, step);
       add(step, role, 0, lane);
       // A buffer is given back when the next one has been seen to.
@@ -257,29 +258,49 @@ class DQueryReducer {
     ptx::cp_async_bulk_commit_group();
   }
 
-  /// Adds a step's share when all smaller items have added theirs.
-  __device__ __forceinline__ void add_in_turn(int step, int role, int lane) const {
-    wait_for_part(role, 2 * step);
-    const StepInfo& info = state.steps[step % kStepSlots];
-    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
-    std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
-    const int place = place_in_turn<G::kM>(p, state.item, info);
-    while (ptx::ld_acquire(turn) != place) {
-    }
-    ptx::fence_proxy_async_global();
-#pragma unroll 1
-    for (int part = 0; part < 2; ++part) {
-      wait_for_part(role, 2 * step + part);
-      add(step, role, part, lane);
-      if (lane < kRowBlocks) {
-        ptx::cp_async_bulk_wait_group();
-        ptx::fence_proxy_async_global();
-        __threadfence();
+  /// Adds every step's shares, each when all smaller items have added theirs. That a share has arrived is said when the
+  /// next one has been started, so that nothing waits for the way to global memory; an item waits for smaller ones
+  /// only, so that what it holds back meanwhile blocks nobody for ever.
+  __device__ __forceinline__ void add_in_turns(int shares, int lane) const {
+    std::int32_t* last_turn = nullptr;
+    int last_place = 0;
+    for (int n = 0; n < shares; ++n) {
+      const int step = n / 2;
+      const int role = n % 2;
+      wait_for_part(role, 2 * step);
+      const StepInfo info = state.steps[step % kStepSlots];
+      const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+      std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
+      const int place = place_in_turn<G::kM>(p, state.item, info);
+      while (ptx::ld_acquire(turn) != place) {
       }
-      __syncwarp();
-      if (lane == 0) give_back(role);
+      ptx::fence_proxy_async_global();
+      add(step, role, 0, lane);
+      if (n > 0) pass_turn<1>(last_turn, last_place, lane);
+      give_back_when_read(role, lane);
+      wait_for_part(role, 2 * step + 1);
+      add(step, role, 1, lane);
+      give_back_when_read(role, lane);
+      last_turn = turn;
+      last_place = place;
     }
+    if (shares > 0) pass_turn<0>(last_turn, last_place, lane);
+  }
+  /// Lets the next item add, when all but the last `kLater` additions have arrived.
+  template <int kLater>
+  __device__ __forceinline__ void pass_turn(std::int32_t* turn, int place, int lane) const {
+    if (lane < kRowBlocks) {
+      ptx::cp_async_bulk_wait_group<kLater>();
+      ptx::fence_proxy_async_global();
+      __threadfence();
+    }
+    __syncwarp();
     if (lane == 0) ptx::st_release(turn, place + 1);
+  }
+  __device__ __forceinline__ void give_back_when_read(int role, int lane) const {
+    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read();
+    __syncwarp();
+    if (lane == 0) give_back(role);
   }
 
   const BackwardParameters& p;

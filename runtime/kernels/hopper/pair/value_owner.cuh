@@ -147,8 +147,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
                           {slope_words[0], slope_words[1], slope_words[2], slope_words[3]});
     }
     if (lane() == 0) state.probability_partial[warp()] = partial;
-    __syncwarp();
-    arrive(state.probability_full);
+    ptx::mbarrier_arrive(ptx::shared_address(&state.probability_full));
   }
 
   /// In units of log2.
