@@ -87,8 +87,7 @@ class Backward {
   __device__ __forceinline__ void process_head(int h, DkvAccumulator<kConfig>& d_k, DkvAccumulator<kConfig>& d_v) {
     // The previous head's last products may still read the buffers.
     __syncthreads();
-    if (cta_.thread() == 0)
-      start_head(cta_.item(), cta_.p, cta_.item().head_item * cta_.p.heads_per_item + h, G::kM, G::kN);
+    if (cta_.thread() == 0) start_head(cta_.item(), cta_.p, h, G::kM, G::kN);
     __syncthreads();
     ColumnSums<G::kScoreN> bias_sums;
     if constexpr (kKeyBias) {

@@ -22,7 +22,7 @@
   }                                                                                                             \
   cudaError_t name##_launch(const ::flashdma_bwd::BackwardParameters& parameters, cudaStream_t stream) {        \
     if (const cudaError_t error = name##_prepare(); error != cudaSuccess) return error;                         \
-    return ::flashdma_bwd::launch_kernel(name, static_cast<unsigned>(parameters.items),                         \
+    return ::flashdma_bwd::launch_kernel(name, static_cast<unsigned>(parameters.ctas),                          \
                                          ::flashdma_bwd::threads_per_block((__VA_ARGS__).tile),                 \
                                          ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__), stream, parameters); \
   }                                                                                                             \

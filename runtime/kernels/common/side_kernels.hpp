@@ -7,7 +7,8 @@
 
 namespace flashdma_bwd {
 
-/// D = rowsum(dO O) and LSE in log2 into padded scratch, and zeros into the dQ scratch.
+/// D = rowsum(dO O) and LSE in log2 into padded scratch, zeros into the dQ scratch, and the main kernel's work table
+/// where there is one.
 cudaError_t preprocess(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
 
 /// dQ's scratch times scale, as 16-bit rows.

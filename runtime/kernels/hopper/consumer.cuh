@@ -394,14 +394,18 @@ class Consumer {
   __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
+    // The warpgroup's own rows of V, by way of which its gradients leave, are read by its own products only, which have
+    // all finished.
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
+    if (state.item.pieces > 1 &&
+        !add_pieces<kD / 2>(p, state.item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
+      return;
     const int row = consumer_ * 64 + warp() * 16;
     if (p.d_k_partial != nullptr) {
       write_partial_key_gradient(p, state.item, p.d_k_partial, d_k, row);
       write_partial_key_gradient(p, state.item, p.d_v_partial, d_v, row);
       return;
     }
-    // The warpgroup's own rows of V are read by its own products only, which have all finished.
-    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
     write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_v, d_v, shared_ + G::kValue, row, row);
     write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_k, d_k, shared_ + G::kValue, row, row);
   }

@@ -33,7 +33,7 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
                             G::kM};
   TensorMaps maps;
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
-  return launch_kernel(kernel, {static_cast<unsigned>(parameters.items) * kCtas, kCtas}, G::kThreads,
+  return launch_kernel(kernel, {static_cast<unsigned>(parameters.ctas) * kCtas, kCtas}, G::kThreads,
                        shared_memory_bytes(kConfig), stream, parameters, maps);
 }
 

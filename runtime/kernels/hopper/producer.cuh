@@ -26,7 +26,7 @@ class Loader {
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
       HeadWalk& walk = state.walk;
-      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      find_head(walk, state.item, p, h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i, ++index) {
         const RingPosition<G::kQueryStages> query(index);
         const RingPosition<G::kDOutStages> d_out(index);

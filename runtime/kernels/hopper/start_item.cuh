@@ -17,8 +17,8 @@ __device__ __forceinline__ void prefetch_maps(const TensorMaps& maps) {
   ptx::prefetch_tensormap(maps.row_dot);
 }
 
-/// Finds the index-th item, of `kN` keys, and how many tiles of `kM` queries all its heads take. `item.keys` is 0 if
-/// there are no such keys. `walk` is for the while.
+/// Finds the item or piece of the index-th CTA, of `kN` keys, and how many tiles of `kM` queries all its heads take.
+/// `item.keys` is 0 if there are no such keys. `walk` is for the while.
 template <int kM, int kN>
 __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& walk, int& step_count,
                                                     const BackwardParameters& p, int index) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& wal
   step_count = 0;
   if (item.keys > 0)
     for (int h = 0; h < p.heads_per_item; ++h) {
-      find_head(walk, item, p, item.head_item * p.heads_per_item + h, kM, kN);
+      find_head(walk, item, p, h, kM, kN);
       step_count += walk.count;
     }
 }

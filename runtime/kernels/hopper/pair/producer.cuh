@@ -27,7 +27,7 @@ class Loader {
   __device__ __forceinline__ void walk_steps(HeadWalk& walk, Visit&& visit) {
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
-      find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      find_head(walk, state.item, p, h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
     }
   }
