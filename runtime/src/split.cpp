@@ -2,24 +2,44 @@
 #include "split.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 
 #include "common/visibility.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
-/// The items of a problem that causality and a window alone decide, which are the same for all batches and heads.
-SplitTally tally_items(const BackwardParameters& p, int piece_steps) {
+/// Tallies the items of a problem that causality and a window alone decide, which are the same for all batches and
+/// heads, for pieces of each of the lengths.
+void tally_items(const BackwardParameters& p, std::span<const int> lengths, std::span<SplitTally> tallies) {
   const SequenceRows sequence = sequence_of(p, 0);
   const Limits limits = limits_of(p, sequence);
-  SplitTally tally;
+  const std::int64_t copies = p.items / p.key_tiles;
+  int steps = 0;
+  std::int64_t same = 0;  // neighbouring key tiles of so many steps
+  const auto add = [&] {
+    for (std::size_t i = 0; i < lengths.size(); ++i) tallies[i].add(steps, lengths[i], same * copies);
+  };
   for (int tile = 0; tile < p.key_tiles; ++tile) {
     const int first = tile * p.block_n;
     const int last = std::min(first + p.block_n, sequence.length_k) - 1;
     const TileRange seen = visible_query_tiles(limits, sequence.length_q, first, last, p.block_m);
-    tally.add((seen.end - seen.begin) * p.heads_per_item, piece_steps, p.items / p.key_tiles);
+    const int own = (seen.end - seen.begin) * p.heads_per_item;
+    if (own != steps && same > 0) {
+      add();
+      same = 0;
+    }
+    steps = own;
+    ++same;
   }
+  add();
+}
+
+SplitTally tally_items(const BackwardParameters& p, int length) {
+  SplitTally tally;
+  tally_items(p, {&length, 1}, {&tally, 1});
   return tally;
 }
 
@@ -45,14 +65,21 @@ Split split_items(const BackwardParameters& p, bool masked, int asked_for) {
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return {asked_for, tally_items(p, asked_for).slots, pieces_of(whole.longest, asked_for)};
   if (!whole.may_gain(p.running, p.overhead)) return {};
+  std::array<int, kMostPieces - 1> lengths{};
+  std::array<SplitTally, kMostPieces - 1> tallies{};
+  std::size_t count = 0;
+  for (int n = 2; n <= kMostPieces; ++n) {
+    lengths[count] = piece_steps_for(whole.longest, n, p.overhead);
+    if (count == 0 || lengths[count] != lengths[count - 1]) ++count;
+  }
+  tally_items(p, {lengths.data(), count}, {tallies.data(), count});
   Split best;
   std::int64_t shortest_time = whole.estimate(p.running, p.overhead);
-  for (int n = 2; n <= kMostPieces; ++n) {
-    const int steps = piece_steps_for(whole.longest, n, p.overhead);
-    const SplitTally tally = tally_items(p, steps);
-    if (tally.slots > room || tally.estimate(p.running, p.overhead) >= shortest_time) continue;
-    shortest_time = tally.estimate(p.running, p.overhead);
-    best = {steps, tally.slots, pieces_of(whole.longest, steps)};
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t time = tallies[i].estimate(p.running, p.overhead);
+    if (tallies[i].slots > room || time >= shortest_time) continue;
+    shortest_time = time;
+    best = {lengths[i], tallies[i].slots, pieces_of(whole.longest, lengths[i])};
   }
   return best;
 }

@@ -273,6 +273,14 @@ TEST_CASE("items are split where multiprocessors would idle, and nowhere else") 
   const Split split = split_items(dense(1, 2, 4096, true), false, 0);
   CHECK(split.piece_steps <= 12);
   CHECK(split.most_pieces >= 3);
+  // The shapes of tests/gpu/pieces_test.cpp.
+  for (int block_m : {64, 128})
+    for (bool causal : {false, true}) {
+      BackwardParameters p = dense(1, 2, 2000, causal, block_m);
+      p.seqlen_k = causal ? 1900 : 700;
+      lay_out(p);
+      CHECK(split_items(p, false, 0).most_pieces >= 3);
+    }
 }
 
 TEST_CASE("a long column among many short ones is split") {

@@ -45,7 +45,8 @@ FLASHDMA_HOST_DEVICE inline int pieces_of(int steps, int piece_steps) {
 
 /// The first step of a piece; that of the piece after it is its end.
 FLASHDMA_HOST_DEVICE inline int first_step_of(int steps, int piece, int pieces) {
-  return static_cast<int>(static_cast<std::int64_t>(steps) * piece / pieces);
+  const int longer = steps % pieces;  // pieces with a step more than the others
+  return steps / pieces * piece + (piece < longer ? piece : longer);
 }
 
 /// What becomes of a set of items.
