@@ -275,6 +275,8 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   describe_problem(p, a);
   call.mask = mask_shape(a);
   const TileConfig& tile = config.tile;
+  // Whoever runs this architecture's machine code runs the side kernels' as well, which wait.
+  p.early_launches = config.architecture == Architecture::sm90;
   p.block_m = tile.block_m;
   p.block_n = tile.block_n;
   p.running = std::max(device.sm_count / blocks_per_item(tile), 1);
@@ -363,7 +365,7 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && p.d_k_partial != nullptr) chain.run("dK and dV reduction kernel", reduce_d_key_value(p, stream));
   if (chain.ok() && call.bias_scratch != nullptr)
     chain.run("dBias reduction kernel",
-              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p.data_type, stream));
+              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, stream));
   return chain.result();
 }
 

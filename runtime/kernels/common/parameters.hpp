@@ -87,6 +87,7 @@ struct BackwardParameters {
   bool bias_is_float = false;       ///< key vectors may be float32
   bool bias_pairs_aligned = false;  ///< two neighbouring keys of a tile bias can be read as one 32-bit word
   DataType data_type = DataType::bf16;
+  bool early_launches = false;  ///< kernels may be launched before their predecessors are done, see launch_order.cuh
 
   // Work. An item is a key tile of `heads_per_item` query heads that share a KV head; it may be cut into pieces, see
   // pieces.hpp.

@@ -1,6 +1,7 @@
 // The kernels around the main one: each reads its input once, with 16 bytes a thread, and is bound by memory bandwidth.
 #include "common/fragments.hpp"
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "common/numeric.cuh"
 #include "common/side_kernels.hpp"
@@ -67,6 +68,7 @@ FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket)
 template <DataType Type, int Lanes, bool kTable>
 __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  let_successor_launch();
   if constexpr (kTable) {
     static_assert(kThreads == kTableThreads);
     if (blockIdx.x == 0) {
@@ -164,6 +166,7 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) 
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads)
     convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  wait_for_predecessor();
   const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x), convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
@@ -236,6 +239,7 @@ unsigned key_chunk_blocks(const BackwardParameters& p) {
 
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
+  wait_for_predecessor();
   const KeyChunk c = key_chunk(p);
   if (!c.inside) return;
   const bool value = blockIdx.y != 0;
@@ -244,8 +248,8 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
                         (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
-    const float4 low = __ldg(reinterpret_cast<const float4*>(source));
-    const float4 high = __ldg(reinterpret_cast<const float4*>(source) + 1);
+    const float4 low = __ldcg(reinterpret_cast<const float4*>(source));
+    const float4 high = __ldcg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
     sum[4] += high.x, sum[5] += high.y, sum[6] += high.z, sum[7] += high.w;
   }
@@ -314,6 +318,7 @@ __device__ __forceinline__ void store_pair(const BiasGradientOutput& output, con
 
 __global__ void __launch_bounds__(kThreads)
     reduce_bias_gradient_kernel(const float* source, PairShape from, BiasGradientOutput output, DataType type) {
+  wait_for_predecessor();
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= output.shape.batch * output.shape.heads * output.shape.rows * output.shape.columns) return;
   const PairIndex to = pair_index(output.shape, index);
@@ -348,16 +353,17 @@ cudaError_t preprocess(const BackwardParameters& p, int bucket, cudaStream_t str
 }
 
 cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  const unsigned grid = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
-  if (grid == 0) return cudaSuccess;
+  const unsigned blocks = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
+  if (blocks == 0) return cudaSuccess;
+  const Grid grid = Grid(blocks).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
     return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket);
   return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket);
 }
 
 cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
-  const dim3 grid(key_chunk_blocks(p), 2);
-  if (grid.x == 0) return cudaSuccess;
+  if (key_chunk_blocks(p) == 0) return cudaSuccess;
+  const Grid grid = Grid(dim3(key_chunk_blocks(p), 2)).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
     return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p);
   return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p);
@@ -374,10 +380,11 @@ cudaError_t clear_packed_tails(const BackwardParameters& p, std::int64_t total_q
 }
 
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 DataType type, cudaStream_t stream) {
+                                 const BackwardParameters& p, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
-  return launch_kernel(reduce_bias_gradient_kernel, blocks_for(output.shape.size()), kThreads, 0, stream, source,
-                       source_shape, output, type);
+  return launch_kernel(reduce_bias_gradient_kernel,
+                       Grid(blocks_for(output.shape.size())).launched_early(p.early_launches), kThreads, 0, stream,
+                       source, source_shape, output, p.data_type);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {

@@ -40,7 +40,7 @@ struct BiasGradientOutput {
 
 /// Each element of the output is the sum, in a fixed order, of the elements of `source` that it is broadcast to.
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 DataType type, cudaStream_t stream);
+                                 const BackwardParameters& parameters, cudaStream_t stream);
 
 /// Zeros into all elements, for main kernels that write visited tiles only.
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream);
