@@ -65,7 +65,7 @@ class Backward {
     if (threadIdx.x == 0) {
       initialise_barriers();
       prefetch_maps(maps);
-      // In deterministic mode a cluster waits for those with smaller items, so items must start in order.
+      // In deterministic mode a cluster waits for those with earlier items, so these must start first (work_table.cuh).
       if (p.ticket != nullptr && rank == 0) state.ticket = atomicAdd(p.ticket, 1);
     }
     __syncwarp();
