@@ -92,6 +92,7 @@ Check device_for(const flashdma_bwd_device* device, DeviceTraits& traits) {
 /// A call on the current GPU, from its arguments to its kernel.
 struct Prepared {
   flashdma_bwd_arguments arguments;
+  int piece_steps = 0;
   bool idle = false;  ///< there is nothing to write, and no more is filled in
   Request request;
   Resolution resolution;
@@ -104,6 +105,7 @@ Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
   call.arguments = without_idle_parts(*arguments);
   call.request = request_for(call.arguments);
   if (Check failure = current_device_traits(call.request.device)) return failure;
+  if (!call.request.table_only) call.piece_steps = environment().piece_steps;
   return resolve(dispatch_table(), environment(), call.request, call.resolution);
 }
 
@@ -210,7 +212,9 @@ flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* argu
     if (Check failure = check_pointer(bytes, "bytes")) return failure;
     Prepared call;
     if (Check failure = prepare_call(arguments, call)) return failure;
-    *bytes = call.idle ? 0 : backward_workspace_bytes(call.arguments, call.resolution.config, call.request.device);
+    *bytes = call.idle ? 0
+                       : backward_workspace_bytes(call.arguments, call.resolution.config, call.request.device,
+                                                  call.piece_steps);
     return {};
   });
 }
@@ -223,10 +227,12 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (call.idle) return {};
     if (Check failure = check_memory(call.arguments)) return failure;
     const KernelEntry& kernel = *call.resolution.kernel;
-    const std::size_t needed = backward_workspace_bytes(call.arguments, kernel.config, call.request.device);
+    const std::size_t needed =
+        backward_workspace_bytes(call.arguments, kernel.config, call.request.device, call.piece_steps);
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
     log_resolution(environment(), call.request, call.resolution);
-    return cuda_check(launch_backward(call.arguments, kernel, call.request.device, workspace, stream));
+    return cuda_check(
+        launch_backward(call.arguments, kernel, call.request.device, call.piece_steps, workspace, stream));
   });
 }
 

@@ -1,6 +1,7 @@
 // Reading of the environment.
 #include "environment.hpp"
 
+#include <charconv>
 #include <fstream>
 #include <sstream>
 
@@ -42,6 +43,15 @@ void read_environment(Environment& environment, const std::function<const char*(
     environment.architecture = enumerator<Architecture>(name);
     if (!environment.architecture && environment.error.empty())
       environment.error = "FLASHDMA_BWD_ARCH is `" + name + "`: it must be sm80, sm86, sm89 or sm90, or unset";
+  }
+  if (const std::string steps = value_of(get, "FLASHDMA_BWD_PIECE_STEPS"); !steps.empty()) {
+    const char* end = steps.data() + steps.size();
+    const auto [stop, code] = std::from_chars(steps.data(), end, environment.piece_steps);
+    if (code != std::errc{} || stop != end || environment.piece_steps <= 0) {
+      environment.piece_steps = 0;
+      environment.piece_steps_error =
+          "FLASHDMA_BWD_PIECE_STEPS is `" + steps + "`: it must be a number of query tiles, 1 or more, or unset";
+    }
   }
   const std::string level = value_of(get, "FLASHDMA_BWD_LOG");
   if (level == "off")

@@ -3,6 +3,9 @@
 //     FLASHDMA_BWD_KERNEL=<canonical name>    run this kernel
 //     FLASHDMA_BWD_TABLE=<file>               rows that are tried before the built-in ones, see selection/row_text.hpp
 //     FLASHDMA_BWD_ARCH=sm80|sm86|sm89|sm90   choose among this architecture's rows, whatever the GPU
+//     FLASHDMA_BWD_PIECE_STEPS=<steps>        split items of more query tiles into pieces of no more, see
+//                                             kernels/common/pieces.hpp: for tests, whose problems are too small to
+//                                             split
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
 //
 // An empty value is as good as none.
@@ -28,7 +31,9 @@ struct Environment {
   TableFile table;
   std::vector<Row> rows;  ///< with a table: its rows, then the built-in ones
   bool has_table = false;
-  std::string error;  ///< of the first override that cannot be read
+  std::string error;    ///< of the first override of selection that cannot be read
+  int piece_steps = 0;  ///< 0: not given
+  std::string piece_steps_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
 

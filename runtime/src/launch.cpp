@@ -10,6 +10,7 @@
 #include "common/side_kernels.hpp"
 #include "common/visibility.hpp"
 #include "plan/mask_plan.hpp"
+#include "split.hpp"
 
 namespace flashdma_bwd {
 namespace {
@@ -178,6 +179,22 @@ void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
                          p.bias.stride_row % 2 == 0 && reinterpret_cast<std::uintptr_t>(p.bias.data) % 4 == 0;
 }
 
+/// The work table, and the room for the pieces of split items, where any may be split.
+void lay_out_pieces(Call& call, Workspace& workspace, const KernelConfig& config, int asked_for) {
+  BackwardParameters& p = call.parameters;
+  p.ctas = p.items;
+  const Split split = split_items(p, call.mask.present, asked_for);
+  if (split.slots == 0) return;
+  p.piece_steps = split.piece_steps;
+  p.piece_slots = static_cast<int>(split.slots);
+  p.ctas = static_cast<int>(p.items + split.slots);  // of which those are idle that split items are not split into
+  p.bias_pieces = split.most_pieces;
+  p.work = workspace.take<WorkItem>(p.ctas);
+  p.item_steps = workspace.take<std::int32_t>(p.items);
+  p.piece_arrivals = workspace.take<std::int32_t>(split.slots * kPieceParts);
+  p.piece_sums = workspace.take<float>(split.slots * 2 * config.tile.block_n * config.head_dim);
+}
+
 /// dBias: written by the kernel where every element belongs to one pair, else reduced from float32 scratch.
 void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a,
                            const KernelConfig& config) {
@@ -194,7 +211,7 @@ void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_
   output.stride_column = t.stride_column;
 
   if (config.bias == BiasKind::key_vector) {
-    call.bias_scratch_shape = {a.batch, a.heads, 1, a.seqlen_k};
+    call.bias_scratch_shape = {a.batch, a.heads, p.bias_pieces, a.seqlen_k};
     call.bias_scratch = p.d_bias_rows = workspace.take<float>(call.bias_scratch_shape.size());
     return;
   }
@@ -250,13 +267,20 @@ void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments
   }
 }
 
-Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const DeviceTraits& device, void* memory) {
+Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const DeviceTraits& device, int piece_steps,
+             void* memory) {
   Call call;
   Workspace workspace(memory);
   BackwardParameters& p = call.parameters;
   describe_problem(p, a);
   call.mask = mask_shape(a);
   const TileConfig& tile = config.tile;
+  // Whoever runs this architecture's machine code runs the side kernels' as well, which wait.
+  p.early_launches = config.architecture == Architecture::sm90;
+  p.block_m = tile.block_m;
+  p.block_n = tile.block_n;
+  p.running = std::max(device.sm_count / blocks_per_item(tile), 1);
+  p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
   p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles * blocks_per_item(tile), device);
@@ -272,6 +296,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);
   p.d_q_vectorised = config.architecture == Architecture::sm90;
   lay_out_mask(call, workspace, a);
+  lay_out_pieces(call, workspace, config, piece_steps);
 
   const bool partial = head_items != a.heads_kv;
   if (partial && !call.mask.compacted) {
@@ -309,13 +334,13 @@ class Chain {
 }  // namespace
 
 std::size_t backward_workspace_bytes(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
-                                     const DeviceTraits& device) {
-  return lay_out(arguments, config, device, nullptr).bytes;
+                                     const DeviceTraits& device, int piece_steps) {
+  return lay_out(arguments, config, device, piece_steps, nullptr).bytes;
 }
 
 LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel,
-                             const DeviceTraits& device, void* workspace, cudaStream_t stream) {
-  const Call call = lay_out(arguments, kernel.config, device, workspace);
+                             const DeviceTraits& device, int piece_steps, void* workspace, cudaStream_t stream) {
+  const Call call = lay_out(arguments, kernel.config, device, piece_steps, workspace);
   const BackwardParameters& p = call.parameters;
   const TileConfig& tile = kernel.config.tile;
   Chain chain;
@@ -340,7 +365,7 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && p.d_k_partial != nullptr) chain.run("dK and dV reduction kernel", reduce_d_key_value(p, stream));
   if (chain.ok() && call.bias_scratch != nullptr)
     chain.run("dBias reduction kernel",
-              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p.data_type, stream));
+              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, stream));
   return chain.result();
 }
 

@@ -19,12 +19,13 @@ struct LaunchResult {
   const char* call = nullptr;
 };
 
-/// Bytes of workspace, a multiple of 256.
+/// Bytes of workspace, a multiple of 256. `piece_steps`: items of more query tiles are split into pieces of no more, as
+/// far as kMostPieces allows; 0: where the time is estimated to be shorter.
 std::size_t backward_workspace_bytes(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
-                                     const DeviceTraits& device);
+                                     const DeviceTraits& device, int piece_steps);
 
 LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel,
-                             const DeviceTraits& device, void* workspace, cudaStream_t stream);
+                             const DeviceTraits& device, int piece_steps, void* workspace, cudaStream_t stream);
 
 /// Loads the kernels of the chain into the current context.
 LaunchResult prepare_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel);

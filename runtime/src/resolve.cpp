@@ -133,6 +133,8 @@ Check take_selection(const DispatchTable& table, const Environment& environment,
 
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
               Resolution& resolution) {
+  if (!request.table_only && !environment.piece_steps_error.empty())
+    return override_error(environment.piece_steps_error);
   if (!request.kernel.empty()) {
     resolution.decision = Decision::argument;
     return resolve_named(table, request, request.kernel, "arguments.kernel", resolution);

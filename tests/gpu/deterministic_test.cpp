@@ -119,3 +119,26 @@ TEST_CASE("1000 runs stay within rounding of the first", "[repeat]") {
     CHECK(worst <= error_bar(spec.data_type) / 4);
   }
 }
+
+TEST_CASE("calls in a row, none of which waits for the host, share a workspace", "[repeat]") {
+  std::vector<ProblemSpec> problems(4, problem());
+  problems[1].seqlen_q = 2000;
+  problems[1].head_dim = 128;
+  problems[2].mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}};
+  problems[2].bias = {.present = true, .shape = {.batch = false, .heads = PairHeads::one, .rows = false}};
+  problems[3].deterministic = true;
+  problems[3].seqlen_q = 2000;
+  problems[3].batch = 1;
+  for (const ProblemSpec& spec : problems) {
+    Problem host(spec);
+    INFO(host.spec().text());
+    const Gradients expected = reference_gradients(host);
+    DeviceProblem device(host);
+    REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
+    for (int call = 0; call < 30; ++call) REQUIRE(device.enqueue().code() == FLASHDMA_BWD_OK);
+    CHECK(device.finish() == "");
+    const GradientErrors errors = gradient_errors(host, read_gradients(host), expected);
+    INFO(errors.text());
+    CHECK(errors.largest() <= error_bar(spec.data_type));
+  }
+}

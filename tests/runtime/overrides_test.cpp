@@ -301,10 +301,27 @@ TEST_CASE("the log level is read, and a wrong one is told of") {
   CHECK(contains(wrong.environment.log_error, "`loud`"));
 }
 
+TEST_CASE("the length of pieces is a positive number") {
+  CHECK(Variables(Values{}).environment.piece_steps == 0);
+  const Variables given(Values{{"FLASHDMA_BWD_PIECE_STEPS", "3"}});
+  CHECK(given.environment.piece_steps == 3);
+  CHECK(given.environment.piece_steps_error.empty());
+  CHECK_FALSE(given.environment.overrides_selection());
+  for (const char* text : {"0", "-1", "x", "3x", " 3", "99999999999"}) {
+    const Variables wrong(Values{{"FLASHDMA_BWD_PIECE_STEPS", text}});
+    CHECK(wrong.environment.piece_steps == 0);
+    CHECK(contains(wrong.environment.piece_steps_error, '`' + std::string(text) + '`'));
+  }
+}
+
 TEST_CASE("empty variables are as good as none") {
-  const Variables variables(Values{
-      {"FLASHDMA_BWD_KERNEL", ""}, {"FLASHDMA_BWD_TABLE", ""}, {"FLASHDMA_BWD_ARCH", ""}, {"FLASHDMA_BWD_LOG", ""}});
+  const Variables variables(Values{{"FLASHDMA_BWD_KERNEL", ""},
+                                   {"FLASHDMA_BWD_TABLE", ""},
+                                   {"FLASHDMA_BWD_ARCH", ""},
+                                   {"FLASHDMA_BWD_LOG", ""},
+                                   {"FLASHDMA_BWD_PIECE_STEPS", ""}});
   CHECK_FALSE(variables.environment.overrides_selection());
+  CHECK(variables.environment.piece_steps_error.empty());
   CHECK(variables.environment.log_error.empty());
 }
 

@@ -66,7 +66,7 @@ class Backward {
   __device__ __forceinline__ bool start_item() {
     if (cta_.thread() == 0) {
       ptx::mbarrier_init(cta_.shared_base + G::kQueryFree, G::kThreads);
-      // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
+      // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
       const int index = cta_.p.ticket != nullptr ? atomicAdd(cta_.p.ticket, 1) : static_cast<int>(blockIdx.x);
       if (!find_item(cta_.item(), cta_.p, index, G::kN)) cta_.item().keys = 0;
     }
@@ -87,8 +87,7 @@ class Backward {
   __device__ __forceinline__ void process_head(int h, DkvAccumulator<kConfig>& d_k, DkvAccumulator<kConfig>& d_v) {
     // The previous head's last products may still read the buffers.
     __syncthreads();
-    if (cta_.thread() == 0)
-      start_head(cta_.item(), cta_.p, cta_.item().head_item * cta_.p.heads_per_item + h, G::kM, G::kN);
+    if (cta_.thread() == 0) start_head(cta_.item(), cta_.p, h, G::kM, G::kN);
     __syncthreads();
     ColumnSums<G::kScoreN> bias_sums;
     if constexpr (kKeyBias) {

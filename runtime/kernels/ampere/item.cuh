@@ -15,9 +15,10 @@ struct Item : KeyItem, HeadWalk {
   std::int64_t d_q_row;  ///< of the head's first query in the scratch of dQ and the statistics
 };
 
-/// Fills the parts of one query head.
-__device__ inline void start_head(Item& item, const BackwardParameters& p, int head, int block_m, int block_n) {
-  find_head(item, item, p, head, block_m, block_n);
+/// Fills the parts of the h-th of the item's heads.
+__device__ inline void start_head(Item& item, const BackwardParameters& p, int h, int block_m, int block_n) {
+  find_head(item, item, p, h, block_m, block_n);
+  const int head = item.head;
   item.bias_masks = false;
   const bool packed = p.cu_seqlens_q != nullptr;
   const SequenceRows& s = item.sequence;

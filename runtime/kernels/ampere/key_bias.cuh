@@ -118,7 +118,7 @@ __device__ __forceinline__ void add_bias_columns(ColumnSums<NBlocks>& sums, cons
   sums.add(columns, lane);
 }
 
-/// Adds up the warps along the queries in a fixed order and writes the head's row sums.
+/// Adds up the warps along the queries in a fixed order and writes the sums of the head's keys over the piece's rows.
 template <KernelConfig kConfig>
 __device__ __forceinline__ void write_bias_rows(const Cta<kConfig>& cta,
                                                 const ColumnSums<Geometry<kConfig>::kScoreN>& sums) {
@@ -137,7 +137,10 @@ __device__ __forceinline__ void write_bias_rows(const Cta<kConfig>& cta,
     }
   }
   __syncthreads();
-  float* rows = p.d_bias_rows + (static_cast<std::int64_t>(cta.item().batch) * p.heads + cta.item().head) * p.seqlen_k;
+  const Item& item = cta.item();
+  float* rows =
+      p.d_bias_rows +
+      ((static_cast<std::int64_t>(item.batch) * p.heads + item.head) * p.bias_pieces + item.piece) * p.seqlen_k;
   for (int row = cta.thread(); row < G::kN; row += G::kThreads)
     if (cta.positions()[row] != kPastEnd) rows[cta.positions()[row]] = cta.key_bias()[row];
   __syncthreads();

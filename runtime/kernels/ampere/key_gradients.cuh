@@ -52,6 +52,43 @@ __device__ __forceinline__ void write_rows(const Cta<kConfig>& cta, const Tensor
                                                tensor.stride_row, cta.p.head_dim, cta.thread(), cta.key_of_row());
 }
 
+/// Adds up dK and dV of the item's pieces, in their order, so that the sum does not depend on who is last. Returns
+/// whether this is the last piece, which then has the sums.
+template <KernelConfig kConfig>
+__device__ __forceinline__ bool add_pieces(const Cta<kConfig>& cta, DkvAccumulator<kConfig>& d_k,
+                                           DkvAccumulator<kConfig>& d_v) {
+  using G = Geometry<kConfig>;
+  const BackwardParameters& p = cta.p;
+  constexpr int kBlocks = G::kDkvM * G::kDkvN;  // of a thread's accumulator, four values each
+  static_assert(kBlocks * G::kThreads * 4 == G::kN * G::kD);
+  // Calls visit(place in the part, accumulator) for each four values.
+  const auto for_each = [&](int piece, auto&& visit) {
+    float4* place = piece_part<2 * G::kN * G::kD>(p, cta.item(), piece, 0, 1) + cta.thread();
+#pragma unroll
+    for (int m = 0; m < G::kDkvM; ++m)
+#pragma unroll
+      for (int n = 0; n < G::kDkvN; ++n) {
+        visit(place + (m * G::kDkvN + n) * G::kThreads, d_k[m][n]);
+        visit(place + (kBlocks + m * G::kDkvN + n) * G::kThreads, d_v[m][n]);
+      }
+  };
+  for_each(cta.item().piece, [](float4* place, const float(&v)[4]) { __stcg(place, float4{v[0], v[1], v[2], v[3]}); });
+  // All have been written before thread 0 says so, and are read after it has heard of the others'.
+  __syncthreads();
+  bool last = false;
+  if (cta.thread() == 0) last = ptx::atom_add_acq_rel(piece_arrivals(p, cta.item(), 0), 1) == cta.item().pieces - 1;
+  if (__syncthreads_or(last ? 1 : 0) == 0) return false;
+  clear(d_k);
+  clear(d_v);
+#pragma unroll 1
+  for (int piece = 0; piece < cta.item().pieces; ++piece)
+    for_each(piece, [](const float4* place, float(&v)[4]) {
+      const float4 four = __ldcg(place);
+      v[0] += four.x, v[1] += four.y, v[2] += four.z, v[3] += four.w;
+    });
+  return true;
+}
+
 /// Writes dK and dV of the item. Nothing may read the buffers of K, V, Q and dO any more.
 template <KernelConfig kConfig>
 __device__ __forceinline__ void write_key_gradients(const Cta<kConfig>& cta, DkvAccumulator<kConfig>& d_k,
@@ -64,6 +101,7 @@ __device__ __forceinline__ void write_key_gradients(const Cta<kConfig>& cta, Dkv
     for (int n = 0; n < G::kDkvN; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) d_k[m][n][e] *= p.scale;
+  if (cta.item().pieces > 1 && !add_pieces(cta, d_k, d_v)) return;
   if (p.d_k_partial != nullptr) {
     write_partial(cta, p.d_k_partial, d_k);
     write_partial(cta, p.d_v_partial, d_v);

@@ -1,6 +1,8 @@
 // The item of a CTA: which keys of which heads, and which query tiles see them.
 #pragma once
 
+#include <cstring>
+
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
 #include "common/visibility.hpp"
@@ -18,12 +20,18 @@ struct KeyItem {
   int first_position;
   int last_position;
   const std::int32_t* active;  ///< compacted layout: the tile's keys
+  int piece;                   ///< which of the item's pieces this is,
+  int pieces;                  ///< of how many
+  int slot;                    ///< of the item's first piece, where it has several
+  int first_step;              ///< of all steps of its heads, one head after the other, the piece takes
+  int end_step;                ///< [first_step, end_step)
 };
 
 /// The query tiles of one head of an item, in the order in which they are taken.
 struct HeadWalk {
   int head;
-  int count;        ///< query tiles to take
+  int count;        ///< query tiles that the piece takes
+  int end_step;     ///< the item's steps up to this head's last
   int begin;        ///< without a list: the first
   int whole_begin;  ///< without a list: tiles in [whole_begin, whole_end) have no masked pair
   int whole_end;
@@ -55,8 +63,13 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, tile < walk.whole_begin || tile >= walk.whole_end};
 }
 
-/// False: there are no such keys.
-__device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
+/// All of an item. False: there are no such keys.
+__device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
+  item.piece = 0;
+  item.pieces = 1;
+  item.slot = 0;
+  item.first_step = 0;
+  item.end_step = kAllSteps;
   item.key_tile = index % p.key_tiles;
   const int rest = index / p.key_tiles;
   const int head_items = p.heads / p.heads_per_item;
@@ -82,6 +95,36 @@ __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int
   return true;
 }
 
+/// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
+__device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
+  if (p.work == nullptr) return find_whole_item(item, p, index, block_n);
+  const int4 words = __ldcg(reinterpret_cast<const int4*>(p.work) + index);
+  WorkItem work;
+  static_assert(sizeof work == sizeof words);
+  memcpy(&work, &words, sizeof work);
+  if (work.item < 0 || !find_whole_item(item, p, work.item, block_n)) return false;
+  item.piece = work.piece;
+  item.pieces = work.pieces;
+  item.slot = work.slot;
+  if (work.pieces > 1) {
+    item.first_step = first_step_of(work.steps, work.piece, work.pieces);
+    item.end_step = first_step_of(work.steps, work.piece + 1, work.pieces);
+  }
+  return true;
+}
+
+/// Where a piece of the item keeps its part of dK and dV, of `kFloats`; the parts of a slot lie one after the other.
+template <int kFloats>
+__device__ __forceinline__ float4* piece_part(const BackwardParameters& p, const KeyItem& item, int piece, int part,
+                                              int parts) {
+  return reinterpret_cast<float4*>(p.piece_sums) +
+         (static_cast<std::int64_t>(item.slot + piece) * parts + part) * (kFloats / 4);
+}
+/// Counts the pieces whose `part` has come.
+__device__ __forceinline__ std::int32_t* piece_arrivals(const BackwardParameters& p, const KeyItem& item, int part) {
+  return p.piece_arrivals + static_cast<std::int64_t>(item.slot) * kPieceParts + part;
+}
+
 /// The key of a row of the item's tile; kPastEnd past the end.
 __device__ __forceinline__ int position_of_row(const KeyItem& item, int row) {
   return row >= item.keys ? kPastEnd : item.active != nullptr ? item.active[row] : item.first_position + row;
@@ -96,8 +139,11 @@ __device__ __forceinline__ std::uint16_t* key_row_address(const BackwardParamete
          (item.sequence.row_k + key) * tensor.stride_row + head * tensor.stride_head;
 }
 
-__device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const BackwardParameters& p, int head,
-                                 int block_m, int block_n) {
+/// The walk of the h-th of the item's heads. Heads are asked for in order, from the first on: `walk` keeps count of the
+/// steps.
+__device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const BackwardParameters& p, int h, int block_m,
+                                 int block_n) {
+  const int head = item.head_item * p.heads_per_item + h;
   walk.head = head;
   walk.entries = nullptr;
   walk.ranks = nullptr;
@@ -117,6 +163,16 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
         whole_query_tiles(item.limits, item.sequence.length_q, item.first_position, item.last_position, block_m);
     walk.whole_begin = whole.begin;
     walk.whole_end = item.keys == block_n ? whole.end : whole.begin;
+  }
+  const int before = h == 0 ? 0 : walk.end_step;
+  walk.end_step = before + walk.count;
+  if (item.pieces > 1) {
+    const int first = max(item.first_step - before, 0);
+    walk.count = max(min(item.end_step - before, walk.count) - first, 0);
+    if (walk.entries != nullptr)
+      walk.entries += first;
+    else
+      walk.begin += first;
   }
   // An item waits at a query tile for all smaller ones. The last tiles are those that the next item sees, too, under
   // causality and windows: it is one step behind, while at the first tiles it would wait for a whole walk.

@@ -13,7 +13,7 @@ namespace flashdma_bwd {
 
 struct BackwardParameters;  // common/parameters.hpp
 
-/// Enqueues the main kernel: as many CTAs as `parameters.items` take.
+/// Enqueues the main kernel: as many CTAs as `parameters.ctas` says, or clusters.
 using LaunchFunction = cudaError_t (*)(const BackwardParameters& parameters, cudaStream_t stream);
 /// Loads the kernel into the current context and lets it use its shared memory.
 using PrepareFunction = cudaError_t (*)();

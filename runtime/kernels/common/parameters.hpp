@@ -9,6 +9,8 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <limits>
 
+#include "common/pieces.hpp"
+
 namespace flashdma_bwd {
 
 /// Each sequence's rows of dQ, LSE and D scratch start at a multiple of this: the largest block_m.
@@ -85,12 +87,26 @@ struct BackwardParameters {
   bool bias_is_float = false;       ///< key vectors may be float32
   bool bias_pairs_aligned = false;  ///< two neighbouring keys of a tile bias can be read as one 32-bit word
   DataType data_type = DataType::bf16;
+  bool early_launches = false;  ///< kernels may be launched before their predecessors are done, see launch_order.cuh
 
-  // Work. An item is a key tile of `heads_per_item` query heads that share a KV head.
-  int key_tiles = 0;       ///< of the longest sequence
-  int query_tiles = 0;     ///< of the longest sequence
-  int heads_per_item = 1;  ///< a divisor of heads / heads_kv
-  int items = 0;           ///< key_tiles * batch * heads / heads_per_item: the grid
+  // Work. An item is a key tile of `heads_per_item` query heads that share a KV head; it may be cut into pieces, see
+  // pieces.hpp.
+  int key_tiles = 0;                   ///< of the longest sequence
+  int query_tiles = 0;                 ///< of the longest sequence
+  int heads_per_item = 1;              ///< a divisor of heads / heads_kv
+  int items = 0;                       ///< key_tiles * batch * heads / heads_per_item
+  int ctas = 0;                        ///< the grid, or its clusters: `items`, or the length of `work`
+  int block_m = 0;                     ///< queries of a tile
+  int block_n = 0;                     ///< keys of a tile
+  int running = 1;                     ///< CTAs, or clusters, that run at once
+  int overhead = 2;                    ///< of a CTA, in steps, see overhead_in_steps
+  int piece_steps = 0;                 ///< steps of a piece at most; 0: the device chooses
+  int piece_slots = 0;                 ///< room for the pieces of split items
+  WorkItem* work = nullptr;            ///< [ctas], or nullptr: the i-th CTA takes all of the i-th item
+  std::int32_t* item_steps = nullptr;  ///< [items]: scratch of who writes `work`
+  std::int32_t* piece_arrivals =
+      nullptr;                  ///< [piece_slots][kPieceParts]: pieces that have come, at an item's first slot
+  float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders
 
   // Scratch.
   std::int64_t scratch_rows = 0;   ///< rows of one head over all sequences
@@ -103,7 +119,8 @@ struct BackwardParameters {
   bool d_q_vectorised = false;   ///< order within an atom
   float* d_k_partial = nullptr;  ///< [heads / heads_per_item][key_rows][head_dim], or nullptr: dK is written directly
   float* d_v_partial = nullptr;
-  float* d_bias_rows = nullptr;  ///< key-vector bias: [batch][heads][seqlen_k], or nullptr: not wanted
+  float* d_bias_rows = nullptr;  ///< key-vector bias: [batch][heads][bias_pieces][seqlen_k], or nullptr: not wanted
+  int bias_pieces = 1;           ///< rows, one for each piece of an item; 1 where none is split
   BiasGradient bias_gradient = BiasGradient::none;  ///< tile bias
   PairView d_bias;                                  ///< tile bias: where dS goes
 
@@ -130,7 +147,7 @@ struct BackwardParameters {
   // Deterministic mode.
   std::int32_t* d_q_turns = nullptr;  ///< [heads][scratch_rows / kTurnRows or kPairTurnRows]: whose turn it is to add
                                       ///< to a query tile; nullptr: any order
-  std::int32_t* ticket = nullptr;     ///< next item, so that items start in order
+  std::int32_t* ticket = nullptr;     ///< next CTA, so that they start in order
 };
 
 }  // namespace flashdma_bwd

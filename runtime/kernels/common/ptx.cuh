@@ -109,6 +109,13 @@ __device__ __forceinline__ void st_release(std::int32_t* address, std::int32_t v
   asm volatile("st.release.gpu.global.s32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
 }
 
+/// Returns what was there before.
+__device__ __forceinline__ std::int32_t atom_add_acq_rel(std::int32_t* address, std::int32_t value) {
+  std::int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;\n" : "=r"(before) : "l"(address), "r"(value) : "memory");
+  return before;
+}
+
 /// 2^x; 0 for -inf.
 __device__ __forceinline__ float ex2(float x) {
   float y;

@@ -1,10 +1,12 @@
 // The kernels around the main one: each reads its input once, with 16 bytes a thread, and is bound by memory bandwidth.
 #include "common/fragments.hpp"
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "common/numeric.cuh"
 #include "common/side_kernels.hpp"
 #include "common/visibility.hpp"
+#include "common/work_table.cuh"
 
 namespace flashdma_bwd {
 namespace {
@@ -41,9 +43,9 @@ struct HeadBlock {
   int head;
   int index;
 };
-__device__ __forceinline__ HeadBlock head_block(const BackwardParameters& p, int blocks) {
-  const int batch_head = static_cast<int>(blockIdx.x) / blocks;
-  return {batch_head / p.heads, batch_head % p.heads, static_cast<int>(blockIdx.x) % blocks};
+__device__ __forceinline__ HeadBlock head_block(const BackwardParameters& p, int block, int blocks) {
+  const int batch_head = block / blocks;
+  return {batch_head / p.heads, batch_head % p.heads, block % blocks};
 }
 
 /// Rows of a block of the preprocess kernel.
@@ -61,11 +63,20 @@ FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket)
   return ((p.seqlen_q + 15) / 16 * (bucket / 32) + kWarps - 1) / kWarps;
 }
 
-/// Lanes lanes a row, eight elements a lane.
-template <DataType Type, int Lanes>
+/// Lanes lanes a row, eight elements a lane. `kTable`: the first block writes the work table of the main kernel, which
+/// takes longer than a block of rows, and less than launching a kernel for it.
+template <DataType Type, int Lanes, bool kTable>
 __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
-  const HeadBlock block = head_block(p, preprocess_blocks<Lanes>(p));
+  let_successor_launch();
+  if constexpr (kTable) {
+    static_assert(kThreads == kTableThreads);
+    if (blockIdx.x == 0) {
+      WorkTableWriter(p).run();
+      return;
+    }
+  }
+  const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0), preprocess_blocks<Lanes>(p));
   const int batch = block.batch;
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
@@ -111,13 +122,27 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int Lanes>
+template <DataType Type, int Lanes>
 cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
   const unsigned grid = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
+  if (p.work != nullptr)
+    return launch_kernel(preprocess_kernel<Type, Lanes, true>, grid + 1, kThreads, 0, stream, p, bucket);
   if (grid == 0) return cudaSuccess;
-  if (p.data_type == DataType::bf16)
-    return launch_kernel(preprocess_kernel<DataType::bf16, Lanes>, grid, kThreads, 0, stream, p, bucket);
-  return launch_kernel(preprocess_kernel<DataType::fp16, Lanes>, grid, kThreads, 0, stream, p, bucket);
+  return launch_kernel(preprocess_kernel<Type, Lanes, false>, grid, kThreads, 0, stream, p, bucket);
+}
+
+template <DataType Type>
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
+  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, stream);
+  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, stream);
+  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, stream);
+  return launch_preprocess<Type, 32>(p, bucket, stream);
+}
+
+template <DataType Type, bool kTable>
+cudaError_t load_preprocess_kernels() {
+  return load_kernels(preprocess_kernel<Type, 4, kTable>, preprocess_kernel<Type, 8, kTable>,
+                      preprocess_kernel<Type, 16, kTable>, preprocess_kernel<Type, 32, kTable>);
 }
 
 /// Transposes a 4 x 4 matrix of words over four neighbouring lanes: lane c's word r becomes lane r's word c.
@@ -141,7 +166,8 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) 
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads)
     convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
-  const HeadBlock block = head_block(p, convert_blocks(p, bucket));
+  wait_for_predecessor();
+  const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x), convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
@@ -213,6 +239,7 @@ unsigned key_chunk_blocks(const BackwardParameters& p) {
 
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
+  wait_for_predecessor();
   const KeyChunk c = key_chunk(p);
   if (!c.inside) return;
   const bool value = blockIdx.y != 0;
@@ -221,8 +248,8 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
                         (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
-    const float4 low = __ldg(reinterpret_cast<const float4*>(source));
-    const float4 high = __ldg(reinterpret_cast<const float4*>(source) + 1);
+    const float4 low = __ldcg(reinterpret_cast<const float4*>(source));
+    const float4 high = __ldcg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
     sum[4] += high.x, sum[5] += high.y, sum[6] += high.z, sum[7] += high.w;
   }
@@ -291,6 +318,7 @@ __device__ __forceinline__ void store_pair(const BiasGradientOutput& output, con
 
 __global__ void __launch_bounds__(kThreads)
     reduce_bias_gradient_kernel(const float* source, PairShape from, BiasGradientOutput output, DataType type) {
+  wait_for_predecessor();
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= output.shape.batch * output.shape.heads * output.shape.rows * output.shape.columns) return;
   const PairIndex to = pair_index(output.shape, index);
@@ -320,23 +348,22 @@ unsigned blocks_for(std::int64_t elements) {
 }  // namespace
 
 cudaError_t preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  if (p.head_dim <= 32) return launch_preprocess<4>(p, bucket, stream);
-  if (p.head_dim <= 64) return launch_preprocess<8>(p, bucket, stream);
-  if (p.head_dim <= 128) return launch_preprocess<16>(p, bucket, stream);
-  return launch_preprocess<32>(p, bucket, stream);
+  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, stream)
+                                       : launch_preprocess<DataType::fp16>(p, bucket, stream);
 }
 
 cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  const unsigned grid = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
-  if (grid == 0) return cudaSuccess;
+  const unsigned blocks = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
+  if (blocks == 0) return cudaSuccess;
+  const Grid grid = Grid(blocks).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
     return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket);
   return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket);
 }
 
 cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
-  const dim3 grid(key_chunk_blocks(p), 2);
-  if (grid.x == 0) return cudaSuccess;
+  if (key_chunk_blocks(p) == 0) return cudaSuccess;
+  const Grid grid = Grid(dim3(key_chunk_blocks(p), 2)).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
     return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p);
   return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p);
@@ -353,10 +380,11 @@ cudaError_t clear_packed_tails(const BackwardParameters& p, std::int64_t total_q
 }
 
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 DataType type, cudaStream_t stream) {
+                                 const BackwardParameters& p, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
-  return launch_kernel(reduce_bias_gradient_kernel, blocks_for(output.shape.size()), kThreads, 0, stream, source,
-                       source_shape, output, type);
+  return launch_kernel(reduce_bias_gradient_kernel,
+                       Grid(blocks_for(output.shape.size())).launched_early(p.early_launches), kThreads, 0, stream,
+                       source, source_shape, output, p.data_type);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {
@@ -367,12 +395,12 @@ cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t s
 cudaError_t load_side_kernels() {
   constexpr DataType bf16 = DataType::bf16;
   constexpr DataType fp16 = DataType::fp16;
-  return load_kernels(preprocess_kernel<bf16, 4>, preprocess_kernel<bf16, 8>, preprocess_kernel<bf16, 16>,
-                      preprocess_kernel<bf16, 32>, preprocess_kernel<fp16, 4>, preprocess_kernel<fp16, 8>,
-                      preprocess_kernel<fp16, 16>, preprocess_kernel<fp16, 32>, convert_d_query_kernel<bf16>,
-                      convert_d_query_kernel<fp16>, reduce_d_key_value_kernel<bf16>, reduce_d_key_value_kernel<fp16>,
-                      clear_d_key_value_kernel, clear_packed_tails_kernel, reduce_bias_gradient_kernel,
-                      clear_bias_gradient_kernel);
+  for (const auto load : {load_preprocess_kernels<bf16, false>, load_preprocess_kernels<bf16, true>,
+                          load_preprocess_kernels<fp16, false>, load_preprocess_kernels<fp16, true>})
+    if (const cudaError_t error = load(); error != cudaSuccess) return error;
+  return load_kernels(convert_d_query_kernel<bf16>, convert_d_query_kernel<fp16>, reduce_d_key_value_kernel<bf16>,
+                      reduce_d_key_value_kernel<fp16>, clear_d_key_value_kernel, clear_packed_tails_kernel,
+                      reduce_bias_gradient_kernel, clear_bias_gradient_kernel);
 }
 
 }  // namespace flashdma_bwd

@@ -7,7 +7,8 @@
 
 namespace flashdma_bwd {
 
-/// D = rowsum(dO O) and LSE in log2 into padded scratch, and zeros into the dQ scratch.
+/// D = rowsum(dO O) and LSE in log2 into padded scratch, zeros into the dQ scratch, and the main kernel's work table
+/// where there is one.
 cudaError_t preprocess(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
 
 /// dQ's scratch times scale, as 16-bit rows.
@@ -39,7 +40,7 @@ struct BiasGradientOutput {
 
 /// Each element of the output is the sum, in a fixed order, of the elements of `source` that it is broadcast to.
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 DataType type, cudaStream_t stream);
+                                 const BackwardParameters& parameters, cudaStream_t stream);
 
 /// Zeros into all elements, for main kernels that write visited tiles only.
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream);

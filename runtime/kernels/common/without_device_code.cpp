@@ -26,7 +26,8 @@ cudaError_t clear_d_key_value(const BackwardParameters&, cudaStream_t) {
 cudaError_t clear_packed_tails(const BackwardParameters&, std::int64_t, std::int64_t, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t reduce_bias_gradient(const float*, const PairShape&, const BiasGradientOutput&, DataType, cudaStream_t) {
+cudaError_t reduce_bias_gradient(const float*, const PairShape&, const BiasGradientOutput&, const BackwardParameters&,
+                                 cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t clear_bias_gradient(const BiasGradientOutput&, cudaStream_t) {

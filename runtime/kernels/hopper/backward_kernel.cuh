@@ -50,7 +50,7 @@ class Backward {
     if (threadIdx.x == 64) prefetch_maps(maps);
     if (threadIdx.x == 32) initialise_barriers();
     if (threadIdx.x == 0) {
-      // In deterministic mode a CTA waits for those with smaller items, so items must start in order.
+      // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
       const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
       find_item_and_steps<G::kM, G::kN>(state.item, state.walk, state.step_count, p, index);
     }

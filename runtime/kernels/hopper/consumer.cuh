@@ -91,17 +91,11 @@ class Consumer {
       wait_for_d_scores(steps - 1);
       ptx::wgmma_fence();
       start_d_query(steps - 1, d_q);
-      if constexpr (kM == 64) {
-        // The products of dV and dK.
-        ptx::wgmma_wait_group<1>();
-        write_value_gradient(d_v);
-      }
       ptx::wgmma_wait_group<0>();
       hand_over_d_query(steps - 1, d_q);
       if constexpr (kKeyBias) write_bias_sums();
     }
-    if (kM != 64 || steps == 0) write_value_gradient(d_v);  // else it has been written
-    write_key_gradient(d_k);
+    write_gradients(d_k, d_v);
   }
 
  private:
@@ -422,24 +416,23 @@ class Consumer {
 
   // --- dK and dV ---
 
-  __device__ __forceinline__ void write_value_gradient(const KeyGradient& d_v) const {
-    // The warpgroup's own rows of V are read by its own products only, which have all finished.
-    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
-    write_gradient(p.d_v, p.d_v_partial, d_v);
-  }
-  __device__ __forceinline__ void write_key_gradient(KeyGradient& d_k) const {
+  __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
-    write_gradient(p.d_k, p.d_k_partial, d_k);
-  }
-  /// By way of the warp's own rows of V.
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial,
-                                                 const KeyGradient& values) const {
+    // The warpgroup's own rows of V, by way of which its gradients leave, are read by its own products only, which have
+    // all finished.
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
+    if (state.item.pieces > 1 &&
+        !add_pieces<kD / 2>(p, state.item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
+      return;
     const int row = consumer_ * 64 + warp() * 16;
-    if (partial != nullptr)
-      write_partial_key_gradient(p, state.item, partial, values, row);
-    else
-      write_key_gradient_rows<ValueTile, kType>(p, state.item, tensor, values, shared_ + G::kValue, row, row);
+    if (p.d_k_partial != nullptr) {
+      write_partial_key_gradient(p, state.item, p.d_k_partial, d_k, row);
+      write_partial_key_gradient(p, state.item, p.d_v_partial, d_v, row);
+      return;
+    }
+    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_v, d_v, shared_ + G::kValue, row, row);
+    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_k, d_k, shared_ + G::kValue, row, row);
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's

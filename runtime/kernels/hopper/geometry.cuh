@@ -59,6 +59,7 @@ struct Geometry {
   static constexpr int kConsumers = kTile.consumer_warpgroups;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroupThreads;
   static constexpr int kConsumerWarps = kConsumers * 4;
+  static_assert(kConsumerWarps <= kPieceParts);
   static constexpr int kThreads = threads_per_block(kTile);
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;

@@ -5,6 +5,7 @@
 
 #include "common/kernel_entry.hpp"
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "hopper/backward_kernel.cuh"
 #include "hopper/pair/backward_kernel.cuh"
 
@@ -15,6 +16,7 @@ template <KernelConfig kConfig>
 __device__ __forceinline__ void run_backward(const BackwardParameters& parameters, const TensorMaps& maps,
                                              unsigned char* shared) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
+  wait_for_predecessor();
   if constexpr (kConfig.tile.cta_pair)
     pair::Backward<kConfig>(parameters, maps, shared).run();
   else
@@ -33,7 +35,8 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
                             G::kM};
   TensorMaps maps;
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
-  return launch_kernel(kernel, {static_cast<unsigned>(parameters.items) * kCtas, kCtas}, G::kThreads,
+  const Grid grid{static_cast<unsigned>(parameters.ctas) * kCtas, kCtas};
+  return launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,
                        shared_memory_bytes(kConfig), stream, parameters, maps);
 }
 

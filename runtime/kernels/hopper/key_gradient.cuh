@@ -64,14 +64,70 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
   }
 }
 
-/// Adds a key's sum of dS over the quad of lanes that share it, and writes it as that of (item, head).
+/// A warp's part of an item that is split: 16 keys' rows of dK or dV, or of both, one after the other.
+template <int kHalf>
+struct PieceRows {
+  static constexpr int kFloats = kHalf * 32;
+  static constexpr int kChunks = kHalf / 4;  ///< of a lane
+
+  static __device__ __forceinline__ void store(float4* part, const float (&values)[kHalf]) {
+    part += ptx::fresh_thread_index() % 32;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c)
+      __stcg(part + c * 32, float4{values[c * 4], values[c * 4 + 1], values[c * 4 + 2], values[c * 4 + 3]});
+  }
+  static __device__ __forceinline__ void add(const float4* part, float (&values)[kHalf]) {
+    part += ptx::fresh_thread_index() % 32;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      const float4 four = __ldcg(part + c * 32);
+      values[c * 4] += four.x, values[c * 4 + 1] += four.y, values[c * 4 + 2] += four.z, values[c * 4 + 3] += four.w;
+    }
+  }
+};
+
+/// Whether the warp is the last of the item's pieces' warps with the same part, whose rows can all be read then.
+__device__ __forceinline__ bool is_last_piece(const BackwardParameters& p, const KeyItem& item, int part) {
+  // The lanes' rows have been written before lane 0 says so, and are read after it has heard of the others'.
+  __syncwarp();
+  int earlier = 0;
+  if (ptx::fresh_thread_index() % 32 == 0) earlier = ptx::atom_add_acq_rel(piece_arrivals(p, item, part), 1);
+  earlier = __shfl_sync(0xffffffffu, earlier, 0);
+  __syncwarp();
+  return earlier == item.pieces - 1;
+}
+
+/// Adds up the pieces' rows of the warp's part of `parts`, in the order of the pieces, so that the sum does not depend
+/// on who is last. Returns whether this is the last piece, which then has the sums.
+template <int kHalf, class... Values>
+__device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const KeyItem& item, int part, int parts,
+                                           Values&... values) {
+  constexpr int kFloats = PieceRows<kHalf>::kFloats * static_cast<int>(sizeof...(Values));
+  float4* own = piece_part<kFloats>(p, item, item.piece, part, parts);
+  ((PieceRows<kHalf>::store(own, values), own += PieceRows<kHalf>::kFloats / 4), ...);
+  if (!is_last_piece(p, item, part)) return false;
+  const auto clear = [](float(&all)[kHalf]) {
+#pragma unroll
+    for (float& value : all) value = 0.0f;
+  };
+  (clear(values), ...);
+#pragma unroll 1
+  for (int piece = 0; piece < item.pieces; ++piece) {
+    const float4* rows = piece_part<kFloats>(p, item, piece, part, parts);
+    ((PieceRows<kHalf>::add(rows, values), rows += PieceRows<kHalf>::kFloats / 4), ...);
+  }
+  return true;
+}
+
+/// Adds a key's sum of dS over the quad of lanes that share it, and writes it as that of (item, piece, head).
 __device__ __forceinline__ void write_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
                                                float sum, int lane) {
   if (p.d_bias_rows == nullptr) return;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
   if (lane % 4 == 0 && key != kPastEnd)
-    p.d_bias_rows[(static_cast<std::int64_t>(item.batch) * p.heads + head) * p.seqlen_k + key] = sum;
+    p.d_bias_rows[((static_cast<std::int64_t>(item.batch) * p.heads + head) * p.bias_pieces + item.piece) * p.seqlen_k +
+                  key] = sum;
 }
 
 }  // namespace flashdma_bwd::hopper

@@ -27,7 +27,7 @@ class Loader {
     for (int h = 0; h < p.heads_per_item; ++h) {
       HeadWalk& walk = state.walk;
       // The first was found with the item.
-      if (h > 0) find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      if (h > 0) find_head(walk, state.item, p, h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i, ++index) {
         const RingPosition<G::kQueryStages> query(index);
         const RingPosition<G::kDOutStages> d_out(index);

@@ -17,18 +17,19 @@ __device__ __forceinline__ void prefetch_maps(const TensorMaps& maps) {
   ptx::prefetch_tensormap(maps.row_dot);
 }
 
-/// Finds the index-th item, of `kN` keys, and how many tiles of `kM` queries all its heads take. `item.keys` is 0 if
-/// there are no such keys. `walk` is left at the first head.
+/// Finds the item or piece of the index-th CTA, of `kN` keys, and how many tiles of `kM` queries all its heads take.
+/// `item.keys` is 0 if there are no such keys. `walk` is left at the first head.
 template <int kM, int kN>
 __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& walk, int& step_count,
                                                     const BackwardParameters& p, int index) {
   if (!find_item(item, p, index, kN)) item.keys = 0;
   step_count = 0;
-  if (item.keys > 0)
-    for (int h = p.heads_per_item - 1; h >= 0; --h) {
-      find_head(walk, item, p, item.head_item * p.heads_per_item + h, kM, kN);
-      step_count += walk.count;
-    }
+  if (item.keys <= 0) return;
+  for (int h = 0; h < p.heads_per_item; ++h) {
+    find_head(walk, item, p, h, kM, kN);
+    step_count += walk.count;
+  }
+  if (p.heads_per_item > 1) find_head(walk, item, p, 0, kM, kN);
 }
 
 }  // namespace flashdma_bwd::hopper

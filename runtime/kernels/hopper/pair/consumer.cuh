@@ -184,8 +184,10 @@ class Consumer {
 
   /// By way of the tile `staging`, which all products have read.
   template <class Tile>
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial, const Gradient& values,
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial, Gradient& values,
                                                  std::uint32_t staging) const {
+    const int part = (rank() * 4 + warp()) * 2 + static_cast<int>(kRole);
+    if (state.item.pieces > 1 && !add_pieces<kD / 2>(p, state.item, part, kCtas * 4 * 2, values)) return;
     const int row = warp() * 16;
     if (partial != nullptr)
       write_partial_key_gradient(p, state.item, partial, values, rank() * G::kKeys + row);

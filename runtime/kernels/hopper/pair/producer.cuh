@@ -28,7 +28,7 @@ class Loader {
     int index = 0;
     for (int h = 0; h < p.heads_per_item; ++h) {
       // The first was found with the item.
-      if (h > 0) find_head(walk, state.item, p, state.item.head_item * p.heads_per_item + h, G::kM, G::kN);
+      if (h > 0) find_head(walk, state.item, p, h, G::kM, G::kN);
       for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
     }
   }

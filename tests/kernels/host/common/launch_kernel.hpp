@@ -1,5 +1,5 @@
 // Stands for runtime/kernels/common/launch_kernel.hpp where device code is compiled for the host: kernels run with a
-// thread for each CUDA thread, one CTA after the other, and the few built-ins that the plan kernels use are here.
+// thread for each CUDA thread, one CTA after the other, and the few built-ins that those kernels use are here.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -99,6 +99,10 @@ inline unsigned __vsetne4(unsigned a, unsigned b) {
 }
 template <class T>
 T __ldg(const T* address) {
+  return *address;
+}
+template <class T>
+T __ldcg(const T* address) {
   return *address;
 }
 inline int min(int a, int b) {

@@ -1,0 +1,26 @@
+// Kernels that are launched while their predecessors still run (programmatic dependent launch, compute capability 9.0).
+//
+// From the preprocess kernel on, each kernel of a chain lets its successor be launched when all its own CTAs have been,
+// and waits for its predecessor before it reads anything. A predecessor is done when it has waited for its own, so that
+// a kernel which waits finds the results of all before it. What a predecessor writes must not be read by way of the
+// read-only cache (__ldg), whose loads may be moved before the wait.
+#pragma once
+
+namespace flashdma_bwd {
+
+/// For all threads of a kernel, before anything else.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+/// The same for the first kernel of a chain, which is launched when everything before it is done.
+__device__ __forceinline__ void let_successor_launch() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,102 @@
+// Pieces of items: when the query tiles of a key tile are shared out among several CTAs, and how.
+//
+// An item takes one step for each query tile of each of its heads. Where there are fewer items than multiprocessors, or
+// where one item is longer than all others, multiprocessors would idle; then items of more than `piece_steps` steps are
+// cut into pieces of nearly equal length, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and
+// dV lies in a slot until the item's last piece has come, which adds them up in the order of the pieces.
+//
+// Who knows the steps of the items chooses `piece_steps`: the host, where nothing but causality and a window decides
+// them, else the preprocess kernel (work_table.cuh). Both do so with the functions here.
+#pragma once
+
+#include <cstdint>
+
+#include "common/host_device.hpp"
+
+namespace flashdma_bwd {
+
+/// Pieces of an item at most.
+inline constexpr int kMostPieces = 16;
+/// What a CTA spends beside its steps, in steps: it is launched, waits for K and V, and writes dK and dV. What the
+/// pieces of an item spend on their sums, of 64 to 256 KB each, is taken to be as much. By whole passes on an H200 it
+/// is about 5 us, and a step of 64 x 128 pairs takes 2.2 to 2.4 with 128 columns, as one of 128 x 128 pairs with 64
+/// does; steps of less work are shorter.
+FLASHDMA_HOST_DEVICE constexpr int overhead_in_steps(int block_m, int block_n, int head_dim) {
+  return block_m * block_n * head_dim >= 64 * 128 * 128 ? 2 : 4;
+}
+/// Steps of a piece at least, where nobody asks for fewer: two thirds of a CTA's time are its steps.
+FLASHDMA_HOST_DEVICE constexpr int shortest_piece(int overhead) {
+  return 2 * overhead;
+}
+/// With this many rounds of items on all multiprocessors, the end of the last one costs less than splitting would.
+inline constexpr int kManyRounds = 4;
+/// Slots to a CTA that runs at once: bounds the workspace, and what is written to it.
+inline constexpr int kSlotsPerRunningItem = 4;
+/// The end of the steps of a CTA that takes a whole item.
+inline constexpr int kAllSteps = 0x7fffffff;
+/// Parts of an item whose pieces are added up independently of each other: at most, the warps that hold dK and dV.
+inline constexpr int kPieceParts = 16;
+
+/// The pieces of an item of `steps` steps.
+FLASHDMA_HOST_DEVICE inline int pieces_of(int steps, int piece_steps) {
+  const int pieces = steps / piece_steps + (steps % piece_steps != 0 ? 1 : 0);
+  return pieces < 1 ? 1 : pieces > kMostPieces ? kMostPieces : pieces;
+}
+
+/// The first step of a piece; that of the piece after it is its end.
+FLASHDMA_HOST_DEVICE inline int first_step_of(int steps, int piece, int pieces) {
+  const int longer = steps % pieces;  // pieces with a step more than the others
+  return steps / pieces * piece + (piece < longer ? piece : longer);
+}
+
+/// What becomes of a set of items.
+struct SplitTally {
+  std::int64_t steps = 0;
+  std::int64_t pieces = 0;
+  std::int64_t slots = 0;  ///< pieces of items that have several
+  int longest = 0;         ///< steps of the longest piece
+
+  /// Counts `copies` items.
+  FLASHDMA_HOST_DEVICE void add(int item_steps, int piece_steps, std::int64_t copies) {
+    const int count = pieces_of(item_steps, piece_steps);
+    const int length = (item_steps + count - 1) / count;
+    steps += copies * item_steps;
+    pieces += copies * count;
+    if (count > 1) slots += copies * count;
+    if (length > longest) longest = length;
+  }
+
+  /// The time of the rounds that `running` CTAs at once need for pieces of mean length, in steps.
+  FLASHDMA_HOST_DEVICE std::int64_t rounds_estimate(int running, int overhead) const {
+    const std::int64_t rounds = (pieces + running - 1) / running;
+    return pieces == 0 ? 0 : (rounds * (steps + overhead * pieces) + pieces - 1) / pieces;
+  }
+  /// The time of all pieces, in steps: that of the longest, or of the rounds.
+  FLASHDMA_HOST_DEVICE std::int64_t estimate(int running, int overhead) const {
+    const std::int64_t rounds = rounds_estimate(running, overhead);
+    const std::int64_t one = longest + overhead;
+    return (rounds > one ? rounds : one) + (slots > 0 ? overhead : 0);
+  }
+  /// Of unsplit items: whether splitting them could make the whole faster.
+  FLASHDMA_HOST_DEVICE bool may_gain(int running, int overhead) const {
+    return longest > shortest_piece(overhead) &&
+           (pieces < std::int64_t{kManyRounds} * running || longest + overhead > rounds_estimate(running, overhead));
+  }
+};
+
+/// The lengths of pieces that are tried: the longest item is cut into `pieces`.
+FLASHDMA_HOST_DEVICE inline int piece_steps_for(int longest, int pieces, int overhead) {
+  const int steps = (longest + pieces - 1) / pieces;
+  return steps < shortest_piece(overhead) ? shortest_piece(overhead) : steps;
+}
+
+/// A CTA's work, as the table has it (work_table.cuh).
+struct alignas(16) WorkItem {
+  std::int32_t item;  ///< number of the key tile, group of heads and batch; negative: there is nothing to do
+  std::int16_t piece;
+  std::int16_t pieces;  ///< of the item
+  std::int32_t slot;    ///< of the item's first piece, where it has several
+  std::int32_t steps;   ///< of the item
+};
+
+}  // namespace flashdma_bwd

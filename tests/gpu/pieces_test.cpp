@@ -1,0 +1,133 @@
+// Few items with many query tiles, which are split into pieces, in every mode. The shapes are such that a GPU of some
+// hundred multiprocessors has items of three pieces and more, and of unequal ones; with FLASHDMA_BWD_PIECE_STEPS=1 the
+// other groups' small problems are split, too.
+#include <vector>
+
+#include "gpu/check.hpp"
+#include "gpu/device_problem.hpp"
+#include "gpu/kernels_under_test.hpp"
+#include "support/catch.hpp"
+
+using namespace flashdma_bwd;
+using namespace flashdma_bwd::testing;
+
+namespace {
+
+/// With causality, which is aligned bottom-right, the last keys are seen by the last queries only.
+ProblemSpec long_problem(int head_dim = 64, bool causal = false) {
+  ProblemSpec spec;
+  spec.head_dim = head_dim;
+  spec.heads = 2;
+  spec.heads_kv = 1;
+  spec.seqlen_q = 2000;
+  spec.seqlen_k = causal ? 1900 : 700;
+  spec.causal = causal;
+  return spec;
+}
+
+const MaskSpec kMasks[] = {
+    {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv}, .probability = 0.3},
+    {.structure = MaskStructure::block_sparse, .shape = {.heads = PairHeads::query}, .probability = 0.3},
+    {.structure = MaskStructure::window_with_sinks, .width = 100},  // one long column
+    {.structure = MaskStructure::empty_columns, .probability = 0.5},
+    {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}},
+    {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::query, .rows = false}},
+};
+
+}  // namespace
+
+TEST_CASE("long sequences of few heads, of every head dim", "[pieces]") {
+  for (int head_dim : {32, 40, 64, 96, 128, 192, 256})
+    for (bool causal : {false, true}) {
+      ProblemSpec spec = long_problem(head_dim, causal);
+      check_both_types(spec);
+      spec.heads = spec.heads_kv = 1;  // dK and dV are written as they are, not as parts of a sum over heads
+      check_problem(spec);
+      spec.softcap = 3.0f;
+      spec.bias = {.present = true, .shape = {.rows = false}};
+      spec.bias.gradient_fp32 = causal;
+      check_problem(spec);
+    }
+}
+
+TEST_CASE("long sequences with windows", "[pieces]") {
+  for (int head_dim : {64, 128, 256}) {
+    ProblemSpec spec = long_problem(head_dim);
+    spec.seqlen_k = 2100;
+    spec.window_left = 900;
+    spec.window_right = 300;
+    check_problem(spec);
+    spec.seqlen_k = 300;
+    spec.causal = true;
+    check_problem(spec);
+  }
+}
+
+TEST_CASE("long sequences with masks and biases", "[pieces]") {
+  for (int head_dim : {64, 128, 192})
+    for (const MaskSpec& mask : kMasks) {
+      ProblemSpec spec = long_problem(head_dim);
+      spec.mask = mask;
+      check_problem(spec);
+      for (bool rows : {false, true}) {
+        spec.bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = rows}};
+        spec.data_type = rows ? FLASHDMA_BWD_FP16 : FLASHDMA_BWD_BF16;
+        check_problem(spec);
+      }
+    }
+}
+
+TEST_CASE("packed sequences of which one is long", "[pieces]") {
+  for (int head_dim : {64, 128, 256})
+    for (bool masked : {false, true}) {
+      ProblemSpec spec = long_problem(head_dim, !masked);
+      spec.lengths_q = {90, 2000, 0, 300};
+      spec.lengths_k = {40, masked ? 600 : 1900, 20, 900};
+      if (masked) spec.mask = kMasks[1];
+      check_problem(spec);
+      spec.bias = {.present = true, .shape = {.batch = false, .heads = PairHeads::one, .rows = false}};
+      check_problem(spec);
+      spec.mask = kMasks[4];
+      check_problem(spec);
+    }
+}
+
+TEST_CASE("split items give the same bits on every deterministic run", "[pieces]") {
+  std::vector<ProblemSpec> problems(5, long_problem());
+  problems[1] = long_problem(128, true);
+  problems[1].bias = {.present = true, .shape = {.heads = PairHeads::one, .rows = false}};
+  problems[2].head_dim = 256;
+  problems[2].mask = kMasks[2];
+  problems[3].mask = kMasks[4];
+  problems[3].heads_kv = 2;
+  problems[3].bias = {.present = true, .shape = {.batch = false, .heads = PairHeads::kv, .rows = false}, .fp32 = true};
+  problems[4].head_dim = 128;
+  problems[4].lengths_q = {2000, 70};
+  problems[4].lengths_k = {500, 300};
+  for (ProblemSpec& spec : problems) {
+    spec.deterministic = true;
+    check_problem(spec);
+    Problem host(spec);
+    INFO(host.spec().text());
+    DeviceProblem device(host);
+    const std::vector<KernelName> names = kernels_for(device.arguments());
+    for (const KernelName& name : names) {
+      device.arguments().kernel = name.text.c_str();
+      INFO(name.text);
+      std::vector<std::vector<std::byte>> first;
+      int different = 0;
+      for (int run = 0; run < 30; ++run) {
+        std::string defect;
+        const Status status = device.run(defect);
+        if (!status && name.architecture != names.front().architecture && not_runnable_here(status)) break;
+        INFO(status.message());
+        REQUIRE(status.code() == FLASHDMA_BWD_OK);
+        std::vector<std::vector<std::byte>> bytes;
+        for (const Buffer* buffer : host.outputs()) bytes.push_back(buffer->bytes);
+        if (run == 0) first = bytes;
+        if (bytes != first || !defect.empty()) ++different;
+      }
+      CHECK(different == 0);
+    }
+  }
+}
