@@ -17,7 +17,7 @@ struct KeyItem {
   int keys;       ///< of this tile; fewer than block_n at the end of the sequence
   int first_position;
   int last_position;
-  const std::int32_t* active;  ///< compacted layout: the tile's keys
+  const std::int32_t* active;  ///< the tile's keys where they are not neighbours
 };
 
 /// The query tiles of one head of an item, in the order in which they are taken.
@@ -64,16 +64,9 @@ __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int
   item.limits = limits_of(p, item.sequence);
 
   const int first_key = item.key_tile * block_n;
-  int keys = item.sequence.length_k;
-  item.active = nullptr;
-  if (p.active_keys != nullptr) {
-    const int mask_head =
-        item.batch * p.compact_batch_stride + item.head_item * p.heads_per_item / p.mask_heads_per_head;
-    const std::int32_t* active = p.active_keys + static_cast<std::int64_t>(mask_head) * p.seqlen_k;
-    keys = active_keys_in_sequence(p, mask_head, item.sequence);
-    item.active = active + first_key;
-  }
-  item.keys = min(block_n, keys - first_key);
+  const KeyList list = keys_of(p, item.batch, item.head_item * p.heads_per_item / p.mask_heads_per_head, item.sequence);
+  item.active = list.keys != nullptr ? list.keys + first_key : nullptr;
+  item.keys = min(block_n, list.count - first_key);
   if (item.keys <= 0) return false;
   item.first_position = item.active != nullptr ? item.active[0] : first_key;
   item.last_position = item.active != nullptr ? item.active[item.keys - 1] : first_key + item.keys - 1;

@@ -4,6 +4,7 @@
 #include "common/load_kernels.hpp"
 #include "common/numeric.cuh"
 #include "common/side_kernels.hpp"
+#include "common/transpose_quad.cuh"
 #include "common/visibility.hpp"
 
 namespace flashdma_bwd {
@@ -118,23 +119,6 @@ cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStrea
   if (p.data_type == DataType::bf16)
     return launch_kernel(preprocess_kernel<DataType::bf16, Lanes>, grid, kThreads, 0, stream, p, bucket);
   return launch_kernel(preprocess_kernel<DataType::fp16, Lanes>, grid, kThreads, 0, stream, p, bucket);
-}
-
-/// Transposes a 4 x 4 matrix of words over four neighbouring lanes: lane c's word r becomes lane r's word c.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) {
-#pragma unroll
-  for (int mask = 1; mask <= 2; mask *= 2) {
-    const bool upper = (lane & mask) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & mask) != 0) continue;
-      const std::uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + mask], mask);
-      if (upper)
-        v[i] = received;
-      else
-        v[i + mask] = received;
-    }
-  }
 }
 
 /// A warp converts four neighbouring atoms: 16 rows of 32 columns.
