@@ -93,9 +93,15 @@ TEST_CASE("reordered plans hold every active pair once, in the order of the keys
   }
 }
 
+/// A mask that keeps all pairs.
+HostMask full_mask(int batch, int heads, int queries, int keys) {
+  HostMask mask{batch, heads, queries, keys, 0, {}};
+  mask.bytes.assign(mask.index(batch, 0, 0, 0), 1);
+  return mask;
+}
+
 TEST_CASE("the keys' own order is kept where another saves no tiles") {
-  HostMask mask{1, 2, 512, 1024, 0, {}};
-  mask.bytes.assign(mask.index(1, 0, 0, 0), 1);
+  HostMask mask = full_mask(1, 2, 512, 1024);
   // The second mask: 32 keys, each 32 apart, for all queries.
   for (int i = 0; i < mask.queries; ++i)
     for (int j = 0; j < mask.keys; ++j) mask.bytes[mask.index(0, 1, i, j)] = j % 32 == 0 ? 1 : 0;
@@ -194,11 +200,11 @@ void check_lists(BackwardParameters p, const HostMask& mask, const BuiltPlan& bu
 
 TEST_CASE("lists over a reordered plan hold every active pair once") {
   std::mt19937 generator(17);
-  for (const bool causal : {false, true}) {
-    const HostMask mask = interval_mask(generator, 1, 2, 260, 330);
+  for (const auto& [full, causal] : {std::pair{false, false}, {false, true}, {true, true}}) {
+    const HostMask mask = full ? full_mask(1, 1, 330, 330) : interval_mask(generator, 1, 2, 260, 330);
     BackwardParameters p;
     p.batch = 1;
-    p.heads = 2;
+    p.heads = mask.heads;
     p.seqlen_q = mask.queries;
     p.seqlen_k = mask.keys;
     MaskView view = mask.view();
@@ -218,16 +224,16 @@ TEST_CASE("lists over a reordered plan hold every active pair once") {
 TEST_CASE("lists of a packed batch leave out keys past the end of a sequence") {
   std::mt19937 generator(19);
   const std::vector<std::int32_t> q = {0, 70, 70, 200};
-  const std::vector<std::int32_t> k = {0, 130, 139, 300};
-  for (const int batch : {1, 3}) {
-    const HostMask mask = interval_mask(generator, batch, 1, 140, 170);
+  const std::vector<std::int32_t> k = {0, 60, 69, 230};
+  for (const auto& [full, batch] : {std::pair{false, 1}, {false, 3}, {true, 1}}) {
+    const HostMask mask = full ? full_mask(1, 1, 140, 170) : interval_mask(generator, batch, 1, 140, 170);
     const BuiltPlan built = build(mask.view(), false);
     BackwardParameters p;
     p.batch = 3;
     p.heads = 1;
     p.seqlen_q = mask.queries;
     p.seqlen_k = mask.keys;
-    p.window_right = 20;
+    if (!full) p.window_right = 20;
     p.cu_seqlens_q = q.data();
     p.cu_seqlens_k = k.data();
     check_lists(p, mask, built, 64, 128);
