@@ -21,6 +21,10 @@ constexpr std::size_t kAlignment = 256;
 /// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
+/// Of a reordered mask's key tiles, whose number only the device knows, one in so many is taken to have keys: in causal
+/// top-w masks of scores those that are ever active are w (1 + ln(s / w)) of s.
+constexpr std::int64_t kReorderedShare = 8;
+
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -139,6 +143,7 @@ int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::
   const auto group = static_cast<int>(a.heads / a.heads_kv);
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
+  if (mask.layout == KeyLayout::reordered) ctas_per_head = (ctas_per_head + kReorderedShare - 1) / kReorderedShare;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
       return heads;
@@ -150,6 +155,7 @@ struct Call {
   BackwardParameters parameters;
   MaskShape mask;
   std::byte* plan = nullptr;                     ///< of the mask: the caller's, or in the workspace
+  const std::int32_t* key_ends = nullptr;        ///< of a reordered plan
   const std::int32_t* unclipped_keys = nullptr;  ///< of a packed batch's reordered plan, which each call clips
   BiasGradientOutput bias_output;
   float* bias_scratch = nullptr;  ///< what is reduced into bias_output, or nullptr: the kernel writes it
@@ -249,6 +255,7 @@ void lay_out_reordered_mask(Call& call, Workspace& workspace, const flashdma_bwd
   p.key_orders = plan.orders;
   p.key_ranges = plan.ranges;
   p.active_keys = plan.keys;
+  call.key_ends = plan.intervals.ends;
   if (is_packed(a)) {
     call.unclipped_keys = plan.keys;
     p.active_keys = workspace.take<std::int32_t>(a.batch * call.mask.heads * a.seqlen_k);
@@ -315,12 +322,15 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   lay_out_mask(call, workspace, a);
 
   const bool partial = head_items != a.heads_kv;
-  if (partial && !call.mask.scattered()) {
+  // Items of scattered keys write those of active keys only. The reduction knows which those are but in a packed batch.
+  const bool cleared = call.mask.layout == KeyLayout::compacted || (call.mask.scattered() && is_packed(a));
+  if (partial && !cleared) {
+    p.key_ends = call.key_ends;
     p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }
   call.cleared_begin = workspace.used();
-  if (partial && call.mask.scattered()) {  // its items write active keys only
+  if (partial && cleared) {
     p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }

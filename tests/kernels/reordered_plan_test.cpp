@@ -100,6 +100,26 @@ HostMask full_mask(int batch, int heads, int queries, int keys) {
   return mask;
 }
 
+TEST_CASE("a warp gathers the atoms of several pairs of query atoms as of one") {
+  std::mt19937 generator(29);
+  const HostMask mask = interval_mask(generator, 1, 2, 500, 300);
+  BuiltPlan built = build(mask.view(), false);
+  const ReorderedPlan& plan = built.plan;
+  const auto atoms = static_cast<std::ptrdiff_t>(2 * mask_atoms(mask.queries) * mask_atoms(mask.keys));
+  for (const int pairs_of_warp : {3, 16}) {
+    std::fill(plan.words, plan.words + atoms * kMaskAtom, 0xDEADBEEFDEADBEEFu);
+    std::fill(plan.classes, plan.classes + atoms, std::uint8_t{0xFF});
+    const int parts = (mask_atoms(mask.queries) / 2 + pairs_of_warp - 1) / pairs_of_warp;
+    const auto ctas =
+        static_cast<unsigned>(2 * mask_atoms(mask.keys) * parts + kOrderedAtomWarps - 1) / kOrderedAtomWarps;
+    REQUIRE(launch_kernel(ordered_atoms_kernel, ctas, kOrderedAtomWarps * 32, 0, nullptr, 2, mask.queries, mask.keys,
+                          pairs_of_warp, plan.intervals, static_cast<const KeyOrder*>(plan.orders),
+                          static_cast<const std::int32_t*>(plan.keys), static_cast<const KeyAtomRange*>(plan.ranges),
+                          reinterpret_cast<const uint4*>(plan.key_rows), plan.classes, plan.words) == cudaSuccess);
+    for (int h = 0; h < 2; ++h) CHECK(plan_defect(mask, Limits(), plan, 0, h, false) == "");
+  }
+}
+
 TEST_CASE("the keys' own order is kept where another saves no tiles") {
   HostMask mask = full_mask(1, 2, 512, 1024);
   // The second mask: 32 keys, each 32 apart, for all queries.

@@ -55,9 +55,15 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
 
 /// False: there are no such keys.
 __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
-  item.key_tile = index % p.key_tiles;
-  const int rest = index / p.key_tiles;
   const int head_items = p.heads / p.heads_per_item;
+  int rest;
+  if (p.key_orders != nullptr) {  // the first tiles have the longest lists, and many of the last have no keys
+    item.key_tile = index / (p.batch * head_items);
+    rest = index % (p.batch * head_items);
+  } else {
+    item.key_tile = index % p.key_tiles;
+    rest = index / p.key_tiles;
+  }
   item.head_item = rest % head_items;
   item.batch = rest / head_items;
   item.sequence = sequence_of(p, item.batch);

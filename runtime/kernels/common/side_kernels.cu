@@ -195,6 +195,13 @@ unsigned key_chunk_blocks(const BackwardParameters& p) {
   return static_cast<unsigned>((p.key_rows * p.heads_kv * (p.head_dim / 8) + kThreads - 1) / kThreads);
 }
 
+/// Whether an item has written the chunk's partial sums. Items of a reordered mask have active keys only.
+__device__ __forceinline__ bool has_partial(const BackwardParameters& p, const KeyChunk& c, int head_item) {
+  if (p.key_ends == nullptr) return true;
+  const int mask = c.batch * p.compact_batch_stride + head_item * p.heads_per_item / p.mask_heads_per_head;
+  return p.key_orders[mask].natural != 0 || p.key_ends[std::int64_t{mask} * p.seqlen_k + c.row] != 0;
+}
+
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
   const KeyChunk c = key_chunk(p);
@@ -205,6 +212,7 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
                         (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
+    if (!has_partial(p, c, c.head * items + i)) continue;
     const float4 low = __ldg(reinterpret_cast<const float4*>(source));
     const float4 high = __ldg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;

@@ -17,13 +17,13 @@ constexpr std::int64_t query_atom_pairs(std::int64_t seqlen_q) {
 /// Byte offsets in the memory of a reordered plan of `heads` = batch x heads masks. Parts from `scratch` on are not
 /// read any more when the plan is there.
 struct ReorderedPlanLayout {
-  std::size_t orders = 0;   ///< KeyOrder[heads]
-  std::size_t keys = 0;     ///< int32[heads][seqlen_k]: the active keys in the plan's order
-  std::size_t ranges = 0;   ///< KeyAtomRange[heads][key atom]
-  std::size_t classes = 0;  ///< MaskClass[heads][key atom][query atom]
-  std::size_t words = 0;    ///< uint64[heads][key atom][query atom][64 queries]: bit = key
+  std::size_t orders = 0;     ///< KeyOrder[heads]
+  std::size_t keys = 0;       ///< int32[heads][seqlen_k]: the active keys in the plan's order
+  std::size_t ranges = 0;     ///< KeyAtomRange[heads][key atom]
+  std::size_t classes = 0;    ///< MaskClass[heads][key atom][query atom]
+  std::size_t words = 0;      ///< uint64[heads][key atom][query atom][64 queries]: bit = key
+  std::size_t intervals = 0;  ///< int32[2][heads][seqlen_k], see KeyIntervals
   std::size_t scratch = 0;
-  std::size_t intervals = 0;     ///< int32[2][heads][seqlen_k], see KeyIntervals
   std::size_t sorted = 0;        ///< uint64[heads][seqlen_k]: keys with their codes, half sorted
   std::size_t active_atoms = 0;  ///< uint8[heads][query atom pair][key atom]: a bit for each of the two
   std::size_t key_rows = 0;      ///< uint64[heads][key atom][query atom pair][64 keys][2]: bit = query
@@ -44,8 +44,8 @@ constexpr ReorderedPlanLayout reordered_plan_layout(std::int64_t heads, std::int
   layout.ranges = take(key_atoms * sizeof(KeyAtomRange));
   layout.classes = take(atoms);
   layout.words = take(atoms * kMaskAtom * 8);
-  layout.scratch = layout.bytes;
   layout.intervals = take(keys * 8);
+  layout.scratch = layout.bytes;
   layout.sorted = take(keys * 8);
   layout.active_atoms = take(atoms / 2);
   layout.key_rows = take(atoms * kMaskAtom * 8);
