@@ -155,7 +155,6 @@ struct Call {
   BackwardParameters parameters;
   MaskShape mask;
   std::byte* plan = nullptr;                     ///< of the mask: the caller's, or in the workspace
-  const std::int32_t* key_ends = nullptr;        ///< of a reordered plan
   const std::int32_t* unclipped_keys = nullptr;  ///< of a packed batch's reordered plan, which each call clips
   BiasGradientOutput bias_output;
   float* bias_scratch = nullptr;  ///< what is reduced into bias_output, or nullptr: the kernel writes it
@@ -255,11 +254,12 @@ void lay_out_reordered_mask(Call& call, Workspace& workspace, const flashdma_bwd
   p.key_orders = plan.orders;
   p.key_ranges = plan.ranges;
   p.active_keys = plan.keys;
-  call.key_ends = plan.intervals.ends;
   if (is_packed(a)) {
     call.unclipped_keys = plan.keys;
     p.active_keys = workspace.take<std::int32_t>(a.batch * call.mask.heads * a.seqlen_k);
     p.active_batch_stride = static_cast<int>(call.mask.heads);
+  } else {
+    p.key_ends = plan.intervals.ends;
   }
 }
 
@@ -322,10 +322,9 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   lay_out_mask(call, workspace, a);
 
   const bool partial = head_items != a.heads_kv;
-  // Items of scattered keys write those of active keys only. The reduction knows which those are but in a packed batch.
-  const bool cleared = call.mask.layout == KeyLayout::compacted || (call.mask.scattered() && is_packed(a));
+  // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.
+  const bool cleared = call.mask.scattered() && p.key_ends == nullptr;
   if (partial && !cleared) {
-    p.key_ends = call.key_ends;
     p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }

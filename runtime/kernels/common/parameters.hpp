@@ -145,8 +145,8 @@ struct BackwardParameters {
   int compact_batch_stride = 0;                 ///< in mask heads; 0: broadcast
   const KeyOrder* key_orders = nullptr;         ///< reordered: [mask batch][mask head]
   const KeyAtomRange* key_ranges = nullptr;     ///< reordered: [mask batch][mask head][key atom]
-  const std::int32_t* key_ends = nullptr;  ///< reordered: [mask batch][mask head][seqlen_k], 0: never active, where
-                                           ///< the partial dK and dV of such keys hold nothing; else nullptr
+  const std::int32_t* key_ends = nullptr;  ///< reordered: [mask batch][mask head][seqlen_k], 0: never active, so that
+                                           ///< no item writes the key; nullptr with packed sequences
   int active_batch_stride = 0;             ///< of active_keys, in mask heads; not that of the mask where each
                                            ///< sequence of a packed batch has its own, clipped to its length
 

@@ -195,8 +195,8 @@ unsigned key_chunk_blocks(const BackwardParameters& p) {
   return static_cast<unsigned>((p.key_rows * p.heads_kv * (p.head_dim / 8) + kThreads - 1) / kThreads);
 }
 
-/// Whether an item has written the chunk's partial sums. Items of a reordered mask have active keys only.
-__device__ __forceinline__ bool has_partial(const BackwardParameters& p, const KeyChunk& c, int head_item) {
+/// Whether an item writes the chunk's keys: those of a reordered mask have active keys only.
+__device__ __forceinline__ bool is_written(const BackwardParameters& p, const KeyChunk& c, int head_item) {
   if (p.key_ends == nullptr) return true;
   const int mask = c.batch * p.compact_batch_stride + head_item * p.heads_per_item / p.mask_heads_per_head;
   return p.key_orders[mask].natural != 0 || p.key_ends[std::int64_t{mask} * p.seqlen_k + c.row] != 0;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
                         (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
-    if (!has_partial(p, c, c.head * items + i)) continue;
+    if (!is_written(p, c, c.head * items + i)) continue;
     const float4 low = __ldg(reinterpret_cast<const float4*>(source));
     const float4 high = __ldg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
 
 __global__ void __launch_bounds__(kThreads) clear_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
   const KeyChunk c = key_chunk(p);
-  if (!c.inside) return;
+  if (!c.inside || (p.key_ends != nullptr && is_written(p, c, c.head))) return;
   const TensorView& tensor = blockIdx.y != 0 ? p.d_v : p.d_k;
   auto* out = static_cast<std::uint16_t*>(tensor.data) +
               row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;
