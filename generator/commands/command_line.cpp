@@ -94,7 +94,7 @@ void add_explain(CLI::App& verb, Options& options) {
   verb.add_flag("--masked", p.masked, "there is a mask");
   verb.add_option("--layout", p.layout, "order of the keys in the mask's plan")
       ->transform(one_of(choices<KeyLayout>()))
-      ->option_text("natural|compacted [natural]");
+      ->option_text("natural|compacted|reordered [natural]");
   verb.add_option("--mask-density", p.mask_density, "active pairs per 1000")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();

@@ -21,8 +21,11 @@ std::vector<float> plausible_lse(const Problem& problem) {
     std::int64_t keys = problem.seqlen_k;
     if (problem.causal) keys = std::clamp<std::int64_t>(i + 1 + problem.seqlen_k - problem.seqlen_q, 1, keys);
     if (problem.mask == MaskShape::top_w) keys = std::min(keys, problem.top_w);
+    if (problem.mask == MaskShape::window || problem.mask == MaskShape::documents) keys = std::min(keys, problem.width);
     const double kept =
-        problem.mask == MaskShape::random || problem.mask == MaskShape::keys ? problem.keep_probability : 1;
+        problem.mask == MaskShape::random || problem.mask == MaskShape::keys || problem.mask == MaskShape::blocks
+            ? problem.keep_probability
+            : 1;
     row[static_cast<std::size_t>(i)] =
         static_cast<float>(std::log(std::max(1.0, kept * static_cast<double>(keys))) + 0.5);
   }
@@ -108,6 +111,7 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
   shared_.seqlen_k = problem.seqlen_k;
   shared_.softcap = static_cast<float>(problem.softcap);
   shared_.causal = problem.causal;
+  shared_.mask_layout = options.mask_layout;
   if (problem.deterministic) shared_.flags |= FLASHDMA_BWD_FLAG_DETERMINISTIC;
   if (!kernel_.empty()) shared_.kernel = kernel_.c_str();
   if (!upload_shared(problem)) return false;
@@ -167,13 +171,32 @@ bool DeviceProblem::make_copy(std::uint64_t seed) {
 }
 
 bool DeviceProblem::make_plan() {
-  std::size_t bytes = 0;
-  if (!check(plan_size(copies_.front(), bytes), "plan_size")) return false;
-  void* memory = allocate(bytes);
-  plan_.struct_size = sizeof(plan_);
-  if (memory == nullptr || !check(plan_build(copies_.front(), memory, bytes, nullptr, plan_), "plan_build"))
-    return false;
+  plan_arguments_ = copies_.front();
+  if (!check(plan_size(plan_arguments_, plan_bytes_), "plan_size")) return false;
+  plan_memory_ = allocate(plan_bytes_);
+  if (plan_memory_ == nullptr || !check(build_plan(nullptr), "plan_build")) return false;
   for (Arguments& copy : copies_) copy.plan = &plan_;
+  return read_plan_summary();
+}
+
+Status DeviceProblem::build_plan(cudaStream_t stream) {
+  return plan_build(plan_arguments_, plan_memory_, plan_bytes_, stream, plan_);
+}
+
+bool DeviceProblem::read_plan_summary() {
+  constexpr const char* kLayouts[] = {"natural", "compacted", "reordered"};
+  plan_summary_.layout = kLayouts[plan_.layout];
+  plan_summary_.masks = plan_.batch * plan_.heads;
+  if (plan_.layout != FLASHDMA_BWD_LAYOUT_REORDERED) return true;
+  std::vector<flashdma_bwd_key_order> orders(static_cast<std::size_t>(plan_summary_.masks));
+  if (!check(cudaMemcpy(orders.data(), plan_memory_, orders.size() * sizeof(orders.front()), cudaMemcpyDeviceToHost),
+             "reading the plan"))
+    return false;
+  for (const flashdma_bwd_key_order& order : orders) {
+    plan_summary_.reordered_masks += order.natural == 0 ? 1 : 0;
+    plan_summary_.natural_tiles += order.natural_tiles;
+    plan_summary_.ordered_tiles += order.ordered_tiles;
+  }
   return true;
 }
 

@@ -31,6 +31,16 @@ class DeviceMemory {
 struct DeviceProblemOptions {
   std::string kernel;       ///< canonical name, or empty: the table decides
   bool reuse_plan = false;  ///< the mask's plan is built once, not in each call
+  std::int32_t mask_layout = FLASHDMA_BWD_MASK_AUTO;
+};
+
+/// What a plan turned out to be. Counts are sums over its masks, and 0 unless it is reordered.
+struct PlanSummary {
+  std::string layout;  ///< empty: there is no plan
+  std::int64_t masks = 0;
+  std::int64_t reordered_masks = 0;  ///< the others kept the keys' own order
+  std::int64_t natural_tiles = 0;    ///< of 64 queries x 128 keys in the keys' own order
+  std::int64_t ordered_tiles = 0;    ///< in the other, at most
 };
 
 class DeviceProblem {
@@ -49,11 +59,17 @@ class DeviceProblem {
   /// Enqueues one backward on the copy whose turn it is.
   Status backward(cudaStream_t stream);
 
+  /// Builds a plan of the mask, if there is one, which further backwards use. On failure as the constructor.
+  bool make_plan();
+  /// Enqueues the building of that plan anew.
+  Status build_plan(cudaStream_t stream);
+  const PlanSummary& plan_summary() const { return plan_summary_; }
+
  private:
   bool build(const Problem& problem, const DeviceProblemOptions& options);
   bool upload_shared(const Problem& problem);
   bool make_copy(std::uint64_t seed);
-  bool make_plan();
+  bool read_plan_summary();
   bool check(cudaError_t error, const char* what);
   bool check(const Status& status, const char* what);
   void* allocate(std::size_t bytes);
@@ -68,6 +84,10 @@ class DeviceProblem {
   void* workspace_ = nullptr;
   std::size_t workspace_bytes_ = 0;
   MaskPlan plan_{};
+  Arguments plan_arguments_;
+  void* plan_memory_ = nullptr;
+  std::size_t plan_bytes_ = 0;
+  PlanSummary plan_summary_;
   double active_fraction_ = 1;
   std::string kernel_;
   std::string message_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +30,27 @@ struct Options {
   std::string commit = "unknown";
   bench::DeviceProblemOptions device;
   bench::TimingOptions timing;
+  bool plan = false;
 };
+
+const std::map<std::string, std::int32_t> kLayouts = {{"auto", FLASHDMA_BWD_MASK_AUTO},
+                                                      {"natural", FLASHDMA_BWD_MASK_NATURAL},
+                                                      {"compacted", FLASHDMA_BWD_MASK_COMPACTED},
+                                                      {"reordered", FLASHDMA_BWD_MASK_REORDERED}};
+
+// Times the building of the mask's plan and the backward with it.
+void measure_plan(bench::DeviceProblem& problem, const bench::TimingOptions& options, bench::Result& result) {
+  if (!problem.make_plan()) {
+    result.failure = problem.message();
+    return;
+  }
+  for (double* ms : {&result.plan_ms, &result.planned_ms}) {
+    const bench::Timing timing =
+        ms == &result.plan_ms ? bench::time_plan(problem, options) : bench::time_backward(problem, options);
+    *ms = timing.median_ms;
+    if (result.failure.empty()) result.failure = timing.message;
+  }
+}
 
 bench::Result measure(const std::string& set, const bench::Problem& problem, const Options& options) {
   bench::Result result;
@@ -51,6 +72,9 @@ bench::Result measure(const std::string& set, const bench::Problem& problem, con
   result.ms = timing.median_ms;
   result.fastest_ms = timing.fastest_ms;
   result.samples = options.timing.samples;
+  if (options.plan && problem.mask != bench::MaskShape::none && result.failure.empty())
+    measure_plan(device_problem, options.timing, result);
+  result.plan = device_problem.plan_summary();
   return result;
 }
 
@@ -116,6 +140,11 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--kernel", options.device.kernel,
                  "Canonical name of the kernel to use instead of the table's choice");
   app.add_flag("--reuse-plan", options.device.reuse_plan, "Build the mask's plan once, outside of what is timed");
+  app.add_flag("--plan", options.plan, "Time the building of the mask's plan and the backward with it, too")
+      ->excludes("--reuse-plan");
+  app.add_option("--layout", options.device.mask_layout,
+                 "What is made of a mask: auto, natural, compacted or reordered")
+      ->transform(CLI::CheckedTransformer(kLayouts));
   app.add_option("--samples", options.timing.samples, "Timings, of which the median counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();

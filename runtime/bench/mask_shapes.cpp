@@ -58,6 +58,28 @@ void fill_random(double probability, std::uint64_t seed, std::vector<std::uint8_
   }
 }
 
+// A mask whose bytes are a function of (group, row, key).
+template <class Keeps>
+void fill_by(const Problem& problem, std::vector<std::uint8_t>& keep, const Keeps& keeps) {
+  std::size_t i = 0;
+  for (std::int64_t group = 0; group < problem.batch * problem.heads_kv; ++group)
+    for (std::int64_t row = 0; row < problem.seqlen_q; ++row)
+      for (std::int64_t key = 0; key < problem.seqlen_k; ++key, ++i) keep[i] = keeps(group, row, key) ? 1 : 0;
+}
+
+constexpr std::int64_t kSinks = 4;
+constexpr std::int64_t kBlock = 128;
+
+void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
+  const std::int64_t rows = (problem.seqlen_q + kBlock - 1) / kBlock;
+  const std::int64_t columns = (problem.seqlen_k + kBlock - 1) / kBlock;
+  std::vector<std::uint8_t> kept(static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * columns));
+  fill_random(problem.keep_probability, seed, kept);
+  fill_by(problem, keep, [&](std::int64_t group, std::int64_t row, std::int64_t key) {
+    return kept[static_cast<std::size_t>((group * rows + row / kBlock) * columns + key / kBlock)] != 0;
+  });
+}
+
 double active_fraction(const Problem& problem, const HostMask& mask) {
   const std::int64_t groups = problem.batch * problem.heads_kv;
   double active = 0;
@@ -93,6 +115,18 @@ HostMask make_mask(const Problem& problem, const std::vector<float>& scores, std
       for (std::int64_t group = 0; group < problem.batch * problem.heads_kv; ++group)
         fill_top_w(problem, scores.data() + group * problem.seqlen_k,
                    mask.keep.data() + group * mask.rows * problem.seqlen_k);
+    } else if (problem.mask == MaskShape::window) {
+      const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
+      fill_by(problem, mask.keep, [&](std::int64_t, std::int64_t row, std::int64_t key) {
+        return key <= row + delta && (key > row + delta - problem.width || key < kSinks);
+      });
+    } else if (problem.mask == MaskShape::documents) {
+      const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
+      fill_by(problem, mask.keep, [&](std::int64_t, std::int64_t row, std::int64_t key) {
+        return std::max<std::int64_t>(row + delta, 0) / problem.width == key / problem.width;
+      });
+    } else if (problem.mask == MaskShape::blocks) {
+      fill_blocks(problem, seed, mask.keep);
     } else {
       fill_random(problem.keep_probability, seed, mask.keep);
     }

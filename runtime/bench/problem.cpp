@@ -37,8 +37,12 @@ bool read_mask(std::string_view text, Problem& problem) {
     problem.mask = MaskShape::top_w;
     return read_count(amount, problem.top_w);
   }
-  if (kind == "random" || kind == "keys") {
-    problem.mask = kind == "keys" ? MaskShape::keys : MaskShape::random;
+  if (kind == "window" || kind == "documents") {
+    problem.mask = kind == "window" ? MaskShape::window : MaskShape::documents;
+    return read_count(amount, problem.width);
+  }
+  if (kind == "random" || kind == "keys" || kind == "blocks") {
+    problem.mask = kind == "keys" ? MaskShape::keys : kind == "blocks" ? MaskShape::blocks : MaskShape::random;
     return read_number(amount, problem.keep_probability) && problem.keep_probability >= 0 &&
            problem.keep_probability <= 1;
   }
@@ -97,7 +101,7 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error) 
     error = "`" + word +
             "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, fp16, bf16, "
             "softcap=, "
-            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P";
+            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P";
     return false;
   }
   if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
@@ -126,6 +130,9 @@ std::string problem_text(const Problem& problem) {
   if (problem.mask == MaskShape::top_w) text << " mask=topw:" << problem.top_w;
   if (problem.mask == MaskShape::random) text << " mask=random:" << problem.keep_probability;
   if (problem.mask == MaskShape::keys) text << " mask=keys:" << problem.keep_probability;
+  if (problem.mask == MaskShape::window) text << " mask=window:" << problem.width;
+  if (problem.mask == MaskShape::documents) text << " mask=documents:" << problem.width;
+  if (problem.mask == MaskShape::blocks) text << " mask=blocks:" << problem.keep_probability;
   return text.str();
 }
 
@@ -145,6 +152,14 @@ std::vector<Problem> problem_set(std::string_view name) {
       problem.mask = MaskShape::top_w;
       problem.top_w = w;
     }
+  } else if (name == "dynamic") {  // one head pair and many keys, then four: from plans that dominate to tiles that do
+    for (const int seqlen : {4096, 16384, 32768}) {
+      Problem& problem = problems.emplace_back(causal_or_not(1, 2, 1, 64, seqlen, true));
+      problem.bias = BiasShape::key;
+      problem.mask = MaskShape::top_w;
+      problem.top_w = 1024;
+    }
+    for (Problem& problem : problem_set("masked")) problems.push_back(problem);
   } else if (name == "small") {  // bound by launches
     for (const int seqlen : {256, 512, 1024, 2048, 4096}) problems.push_back(causal_or_not(1, 2, 1, 64, seqlen, true));
   }

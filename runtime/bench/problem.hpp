@@ -16,10 +16,13 @@ enum class BiasShape {
 
 enum class MaskShape {
   none,
-  top_w,   ///< [b, h_kv, sq, sk]: each query keeps the w best-scored of the keys that it may see; a key bias is the
-           ///< score
-  random,  ///< [b, h_kv, sq, sk]: each pair is kept with a probability
-  keys,    ///< [b, h_kv, 1, sk]: each key is kept with a probability, for all queries
+  top_w,      ///< [b, h_kv, sq, sk]: each query keeps the w best-scored of the keys that it may see; a key bias is the
+              ///< score
+  random,     ///< [b, h_kv, sq, sk]: each pair is kept with a probability
+  keys,       ///< [b, h_kv, 1, sk]: each key is kept with a probability, for all queries
+  window,     ///< [b, h_kv, sq, sk]: the last width keys up to the query's own and the first 4
+  documents,  ///< the same: queries and keys of the same document, all of which have width keys
+  blocks,     ///< the same: each block of 128 x 128 is kept with a probability
 };
 
 /// A fixed-length problem. Text form: `b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024`.
@@ -37,7 +40,8 @@ struct Problem {
   BiasShape bias = BiasShape::none;
   MaskShape mask = MaskShape::none;
   std::int64_t top_w = 0;       ///< of MaskShape::top_w
-  double keep_probability = 1;  ///< of MaskShape::random and keys
+  double keep_probability = 1;  ///< of MaskShape::random, keys and blocks
+  std::int64_t width = 0;       ///< of MaskShape::window and documents
 
   /// 10 * b * h * sq * sk * d, half of it when causal: the five matrix products of a dense backward.
   double dense_flops() const;
@@ -50,7 +54,7 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error);
 std::string problem_text(const Problem& problem);
 
 /// Names of the sets, for help texts.
-inline constexpr std::string_view kSetNames[] = {"dense", "masked", "small"};
+inline constexpr std::string_view kSetNames[] = {"dense", "masked", "dynamic", "small"};
 
 /// The problems of a set; empty if there is no such set.
 std::vector<Problem> problem_set(std::string_view name);

@@ -47,6 +47,18 @@ std::string number(double value, const char* format) {
   return text;
 }
 
+std::string plan_text(const Result& result) {
+  const PlanSummary& plan = result.plan;
+  std::string text = "  " + plan.layout + " plan";
+  if (result.plan_ms > 0)
+    text += number(result.plan_ms, " %.4f ms") + number(result.planned_ms, ", backward with it %.4f ms");
+  if (plan.layout == "reordered")
+    text += ", " + std::to_string(plan.reordered_masks) + " of " + std::to_string(plan.masks) +
+            " masks reordered, tiles: natural " + std::to_string(plan.natural_tiles) + ", reordered at most " +
+            std::to_string(plan.ordered_tiles);
+  return text + '\n';
+}
+
 }  // namespace
 
 Environment current_environment(std::string commit) {
@@ -80,6 +92,7 @@ std::string table(const std::vector<Result>& results) {
     }
     text += number(result.ms, "  %9.4f") + number(teraflops(result), "  %7.1f") +
             number(100 * result.active_fraction, "  %5.1f%%") + "  " + result.kernel + "  (" + result.row + ")\n";
+    if (!result.plan.layout.empty()) text += plan_text(result);
   }
   return text;
 }
@@ -103,7 +116,15 @@ std::string json(const Environment& environment, const std::vector<Result>& resu
     text += ", \"kernel\": " + quoted(result.kernel) + ", \"row\": " + quoted(result.row) +
             ", \"ms\": " + number(result.ms, "%.5f") + ", \"fastest_ms\": " + number(result.fastest_ms, "%.5f") +
             ", \"samples\": " + std::to_string(result.samples) + ", \"tflops\": " + number(teraflops(result), "%.1f") +
-            ", \"active_fraction\": " + number(result.active_fraction, "%.5f") + "}";
+            ", \"active_fraction\": " + number(result.active_fraction, "%.5f");
+    if (!result.plan.layout.empty())
+      text += ", \"plan\": {\"layout\": " + quoted(result.plan.layout) + ", \"ms\": " + number(result.plan_ms, "%.5f") +
+              ", \"planned_ms\": " + number(result.planned_ms, "%.5f") +
+              ", \"masks\": " + std::to_string(result.plan.masks) +
+              ", \"reordered_masks\": " + std::to_string(result.plan.reordered_masks) +
+              ", \"natural_tiles\": " + std::to_string(result.plan.natural_tiles) +
+              ", \"ordered_tiles\": " + std::to_string(result.plan.ordered_tiles) + "}";
+    text += "}";
   }
   return text + "\n  ]\n}\n";
 }

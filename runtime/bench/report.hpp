@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "device_problem.hpp"
 #include "problem.hpp"
 
 namespace flashdma_bwd::bench {
@@ -28,6 +29,9 @@ struct Result {
   std::string row;  ///< file:line of the table's row
   double ms = 0;    ///< median
   double fastest_ms = 0;
+  double plan_ms = 0;     ///< the building of the mask's plan alone; 0: not timed
+  double planned_ms = 0;  ///< a backward with the plan
+  PlanSummary plan;
   int samples = 0;
   double active_fraction = 1;
   std::string failure;  ///< why there are no figures, or empty

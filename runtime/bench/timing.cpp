@@ -1,9 +1,10 @@
-// Times a backward with CUDA events. See timing.hpp.
+// Times calls with CUDA events. See timing.hpp.
 #include "timing.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 namespace flashdma_bwd::bench {
@@ -12,6 +13,8 @@ namespace {
 constexpr double kShortestSampleMs =
     1.0;  // shorter calls are timed several at a time, so that launches are not what is timed
 constexpr int kMostCallsPerSample = 64;
+
+using Call = std::function<Status(cudaStream_t)>;
 
 // A pair of events around some calls.
 class Stopwatch {
@@ -27,11 +30,11 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  // Milliseconds of one of `calls` backwards, or a negative number with `message`.
-  double run(DeviceProblem& problem, int calls, cudaStream_t stream, std::string& message) {
+  // Milliseconds of one of `calls` calls, or a negative number with `message`.
+  double run(const Call& enqueue, int calls, cudaStream_t stream, std::string& message) {
     cudaEventRecord(start_, stream);
     for (int call = 0; call < calls; ++call)
-      if (const Status status = problem.backward(stream); !status) {
+      if (const Status status = enqueue(stream); !status) {
         message = status.message();
         return -1;
       }
@@ -54,9 +57,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-}  // namespace
-
-Timing time_backward(DeviceProblem& problem, const TimingOptions& options) {
+Timing time_calls(const Call& enqueue, const TimingOptions& options) {
   using Clock = std::chrono::steady_clock;
   Timing timing;
   cudaStream_t stream = nullptr;
@@ -65,19 +66,19 @@ Timing time_backward(DeviceProblem& problem, const TimingOptions& options) {
     return timing;
   }
   Stopwatch stopwatch;
-  double once = stopwatch.run(problem, 1, stream, timing.message);
+  double once = stopwatch.run(enqueue, 1, stream, timing.message);
 
   // Warm up, or heat up, in batches that the host need not wait for often.
   const std::chrono::duration<double> duration(std::max(options.warm_up_seconds, options.sustain_seconds));
   const auto end = Clock::now() + duration;
   while (once >= 0 && Clock::now() < end)
-    once = stopwatch.run(problem, std::clamp(static_cast<int>(20.0 / once), 1, 200), stream, timing.message);
+    once = stopwatch.run(enqueue, std::clamp(static_cast<int>(20.0 / once), 1, 200), stream, timing.message);
 
   if (once >= 0)
     timing.calls_per_sample = std::clamp(static_cast<int>(std::ceil(kShortestSampleMs / once)), 1, kMostCallsPerSample);
   std::vector<double> samples;
   while (once >= 0 && static_cast<int>(samples.size()) < options.samples) {
-    once = stopwatch.run(problem, timing.calls_per_sample, stream, timing.message);
+    once = stopwatch.run(enqueue, timing.calls_per_sample, stream, timing.message);
     samples.push_back(once);
   }
   if (once >= 0) {
@@ -86,6 +87,16 @@ Timing time_backward(DeviceProblem& problem, const TimingOptions& options) {
   }
   cudaStreamDestroy(stream);
   return timing;
+}
+
+}  // namespace
+
+Timing time_backward(DeviceProblem& problem, const TimingOptions& options) {
+  return time_calls([&problem](cudaStream_t stream) { return problem.backward(stream); }, options);
+}
+
+Timing time_plan(DeviceProblem& problem, const TimingOptions& options) {
+  return time_calls([&problem](cudaStream_t stream) { return problem.build_plan(stream); }, options);
 }
 
 }  // namespace flashdma_bwd::bench

@@ -1,4 +1,4 @@
-// Times a backward with CUDA events.
+// Times backwards and the building of plans with CUDA events.
 #pragma once
 
 #include <string>
@@ -14,12 +14,14 @@ struct TimingOptions {
 };
 
 struct Timing {
-  double median_ms = 0;  ///< of one backward
+  double median_ms = 0;  ///< of one call
   double fastest_ms = 0;
   int calls_per_sample = 1;
   std::string message;  ///< what failed, or empty
 };
 
 Timing time_backward(DeviceProblem& problem, const TimingOptions& options);
+/// Of the problem's plan, which is there.
+Timing time_plan(DeviceProblem& problem, const TimingOptions& options);
 
 }  // namespace flashdma_bwd::bench

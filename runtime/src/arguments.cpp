@@ -21,6 +21,8 @@ constexpr std::int64_t kMaxSeqlen = std::int64_t{1} << 30;
 /// Positions in a whole sequence: sums of four of them stay in 64 bits.
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+/// With fewer keys the launches that reorder them cost more than tiles.
+constexpr std::int64_t kFewestReorderedKeys = 2048;
 constexpr std::uint32_t kKnownFlags = FLASHDMA_BWD_FLAG_DETERMINISTIC | FLASHDMA_BWD_FLAG_TABLE_ONLY;
 
 /// A size that must be in 0 ... high.
@@ -63,6 +65,8 @@ Check check_numbers(const flashdma_bwd_arguments& a) {
         "from none");
   for (const auto& [name, value] : {Named{"causal", a.causal}, Named{"lse_base_two", a.lse_base_two}})
     if (value != 0 && value != 1) return invalid(is(name, value) + "it must be 0 or 1");
+  if (a.mask_layout < FLASHDMA_BWD_MASK_AUTO || a.mask_layout > FLASHDMA_BWD_MASK_REORDERED)
+    return invalid(is("mask_layout", a.mask_layout) + "it is no flashdma_bwd_mask_layout; 0 lets the library choose");
   if (a.mask_density < 0 || a.mask_density > 1000)
     return invalid(is("mask_density", a.mask_density) + "it counts active pairs per 1000, 0 ... 1000; 0 means unknown");
   for (const auto& [name, value] : {Named{"window_left", a.window_left}, Named{"window_right", a.window_right}})
@@ -116,9 +120,8 @@ Check check_reserved(const flashdma_bwd_arguments& a) {
         Reserved{"beta_bias", a.beta_bias != 0}, Reserved{"d_q_accumulator", a.d_q_accumulator != nullptr},
         Reserved{"d_k_accumulator", a.d_k_accumulator != nullptr},
         Reserved{"d_v_accumulator", a.d_v_accumulator != nullptr}, Reserved{"sm_limit", a.sm_limit != 0},
-        Reserved{"reserved0", a.reserved0 != 0}, Reserved{"reserved1", a.reserved1 != 0},
-        Reserved{"mask.reserved", a.mask.reserved != 0}, Reserved{"bias.reserved", a.bias.reserved != 0},
-        Reserved{"d_bias.reserved", a.d_bias.reserved != 0}})
+        Reserved{"reserved1", a.reserved1 != 0}, Reserved{"mask.reserved", a.mask.reserved != 0},
+        Reserved{"bias.reserved", a.bias.reserved != 0}, Reserved{"d_bias.reserved", a.d_bias.reserved != 0}})
     if (used)
       return unsupported(std::string(name) +
                          " is not 0: this version does not compute it; leave it as "
@@ -184,6 +187,26 @@ flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& argument
   return a;
 }
 
+KeyLayout key_layout_of(const flashdma_bwd_arguments& a) {
+  if (a.plan != nullptr) {
+    if (a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED) return KeyLayout::compacted;
+    return a.plan->layout == FLASHDMA_BWD_LAYOUT_REORDERED ? KeyLayout::reordered : KeyLayout::natural;
+  }
+  switch (a.mask_layout) {
+    case FLASHDMA_BWD_MASK_NATURAL:
+      return KeyLayout::natural;
+    case FLASHDMA_BWD_MASK_COMPACTED:
+      return KeyLayout::compacted;
+    case FLASHDMA_BWD_MASK_REORDERED:
+      return KeyLayout::reordered;
+    default:
+      break;
+  }
+  if (a.mask.rows == 1) return KeyLayout::compacted;
+  const bool tile_bias = a.bias.data != nullptr && !is_key_vector(a.bias, a.seqlen_k);
+  return tile_bias || a.seqlen_k < kFewestReorderedKeys ? KeyLayout::natural : KeyLayout::reordered;
+}
+
 Problem problem_of(const flashdma_bwd_arguments& a) {
   Problem problem;
   problem.data_type = a.data_type == FLASHDMA_BWD_FP16 ? DataType::fp16 : DataType::bf16;
@@ -193,8 +216,7 @@ Problem problem_of(const flashdma_bwd_arguments& a) {
   problem.causal = a.causal != 0 || a.window_left >= 0 || a.window_right >= 0;
   problem.deterministic = (a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0;
   problem.masked = a.plan != nullptr || a.mask.data != nullptr;
-  const bool compacted = a.plan != nullptr ? a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED : a.mask.rows == 1;
-  if (problem.masked && compacted) problem.layout = KeyLayout::compacted;
+  if (problem.masked) problem.layout = key_layout_of(a);
   problem.mask_density = problem.masked && a.mask_density != 0 ? a.mask_density : 1000;
   problem.batch = a.batch;
   problem.heads = a.heads;

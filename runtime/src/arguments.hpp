@@ -29,6 +29,9 @@ bool has_no_outputs(const flashdma_bwd_arguments& arguments);
 /// kernels need not know of masks without elements.
 flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments);
 
+/// The layout of the call's plan, given or made of its mask. There is one of them.
+KeyLayout key_layout_of(const flashdma_bwd_arguments& arguments);
+
 /// What selection knows about a call. The problem's rules hold.
 Problem problem_of(const flashdma_bwd_arguments& arguments);
 

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <flashdma_bwd/kernel_resources.hpp>
 
+#include "arguments.hpp"
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
 #include "common/side_kernels.hpp"
 #include "common/visibility.hpp"
 #include "plan/mask_plan.hpp"
+#include "plan/reordered_plan.hpp"
 #include "split.hpp"
 
 namespace flashdma_bwd {
@@ -19,6 +21,10 @@ constexpr std::size_t kAlignment = 256;
 
 /// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
+
+/// Of a reordered mask's key tiles, whose number only the device knows, one in so many is taken to have keys: in causal
+/// top-w masks of scores those that are ever active are w (1 + ln(s / w)) of s.
+constexpr std::int64_t kReorderedShare = 8;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -67,15 +73,25 @@ PairView view(const flashdma_bwd_pair_tensor& t, std::int64_t heads) {
 /// The mask as a plan holds it: where it comes from, the plan if there is one, does not matter for its shape.
 struct MaskShape {
   bool present = false;
-  bool compacted = false;
+  KeyLayout layout = KeyLayout::natural;
   std::int64_t batch = 1;
   std::int64_t heads = 1;
+
+  /// Whether items have keys that are no neighbours, and none has those that are never active.
+  bool scattered() const { return layout != KeyLayout::natural; }
+  std::int64_t masks() const { return batch * heads; }
 };
 
 MaskShape mask_shape(const flashdma_bwd_arguments& a) {
-  if (a.plan != nullptr) return {true, a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED, a.plan->batch, a.plan->heads};
+  if (a.plan != nullptr) return {true, key_layout_of(a), a.plan->batch, a.plan->heads};
   if (a.mask.data == nullptr) return {};
-  return {true, a.mask.rows == 1, a.mask.batch, a.mask.heads};
+  return {true, key_layout_of(a), a.mask.batch, a.mask.heads};
+}
+
+std::int32_t public_layout(KeyLayout layout) {
+  return layout == KeyLayout::compacted   ? FLASHDMA_BWD_LAYOUT_COMPACTED
+         : layout == KeyLayout::reordered ? FLASHDMA_BWD_LAYOUT_REORDERED
+                                          : FLASHDMA_BWD_LAYOUT_NATURAL;
 }
 
 MaskView mask_view(const flashdma_bwd_arguments& a) {
@@ -92,22 +108,32 @@ MaskView mask_view(const flashdma_bwd_arguments& a) {
   mask.stride_head = m.heads > 1 ? m.stride_head : 0;
   mask.stride_row = m.rows > 1 ? m.stride_row : 0;
   mask.stride_column = m.columns > 1 ? m.stride_column : 0;
+  mask.limits = mask_limits(a);
   return mask;
 }
 
 std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
-  return mask.compacted ? compacted_plan_layout(mask.batch * mask.heads, a.seqlen_k).bytes
-                        : natural_plan_layout(mask.batch * mask.heads, a.seqlen_q, a.seqlen_k).bytes;
+  switch (mask.layout) {
+    case KeyLayout::compacted:
+      return compacted_plan_layout(mask.masks(), a.seqlen_k).bytes;
+    case KeyLayout::reordered:
+      return reordered_plan_layout(mask.masks(), a.seqlen_q, a.seqlen_k).bytes;
+    case KeyLayout::natural:
+      break;
+  }
+  return natural_plan_layout(mask.masks(), a.seqlen_q, a.seqlen_k).bytes;
 }
 
 cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, std::byte* memory,
                        cudaStream_t stream) {
-  if (shape.compacted) {
-    const CompactedPlanLayout layout = compacted_plan_layout(shape.batch * shape.heads, a.seqlen_k);
+  if (shape.layout == KeyLayout::reordered)
+    return reorder_mask(mask_view(a), a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
+  if (shape.layout == KeyLayout::compacted) {
+    const CompactedPlanLayout layout = compacted_plan_layout(shape.masks(), a.seqlen_k);
     return compact_mask(mask_view(a), reinterpret_cast<std::int32_t*>(memory + layout.counts),
                         reinterpret_cast<std::int32_t*>(memory + layout.keys), stream);
   }
-  const NaturalPlanLayout layout = natural_plan_layout(shape.batch * shape.heads, a.seqlen_q, a.seqlen_k);
+  const NaturalPlanLayout layout = natural_plan_layout(shape.masks(), a.seqlen_q, a.seqlen_k);
   return pack_mask(mask_view(a), reinterpret_cast<std::uint64_t*>(memory + layout.words),
                    reinterpret_cast<std::uint8_t*>(memory + layout.classes), stream);
 }
@@ -116,8 +142,9 @@ cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, 
 int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t ctas_per_head,
                    const DeviceTraits& device) {
   const auto group = static_cast<int>(a.heads / a.heads_kv);
-  // Compacted heads of different masks have different keys in a tile.
-  if (mask.compacted && mask.heads > a.heads_kv) return 1;
+  // Scattered heads of different masks have different keys in a tile.
+  if (mask.scattered() && mask.heads > a.heads_kv) return 1;
+  if (mask.layout == KeyLayout::reordered) ctas_per_head = (ctas_per_head + kReorderedShare - 1) / kReorderedShare;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
       return heads;
@@ -128,7 +155,8 @@ int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::
 struct Call {
   BackwardParameters parameters;
   MaskShape mask;
-  std::byte* plan = nullptr;  ///< of the mask: the caller's, or in the workspace
+  std::byte* plan = nullptr;                     ///< of the mask: the caller's, or in the workspace
+  const std::int32_t* unclipped_keys = nullptr;  ///< of a packed batch's reordered plan, which each call clips
   BiasGradientOutput bias_output;
   float* bias_scratch = nullptr;  ///< what is reduced into bias_output, or nullptr: the kernel writes it
   PairShape bias_scratch_shape;
@@ -235,6 +263,23 @@ void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_
   p.d_bias.heads_per_head = static_cast<int>(a.heads / s.heads);
 }
 
+void lay_out_reordered_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a) {
+  BackwardParameters& p = call.parameters;
+  const ReorderedPlan plan = reordered_plan(call.plan, call.mask.masks(), a.seqlen_q, a.seqlen_k);
+  p.mask_words = plan.words;
+  p.mask_classes = plan.classes;
+  p.key_orders = plan.orders;
+  p.key_ranges = plan.ranges;
+  p.active_keys = plan.keys;
+  if (is_packed(a)) {
+    call.unclipped_keys = plan.keys;
+    p.active_keys = workspace.take<std::int32_t>(a.batch * call.mask.heads * a.seqlen_k);
+    p.active_batch_stride = static_cast<int>(call.mask.heads);
+  } else {
+    p.key_ends = plan.intervals.ends;
+  }
+}
+
 void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a) {
   BackwardParameters& p = call.parameters;
   const MaskShape& mask = call.mask;
@@ -243,23 +288,26 @@ void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments
                                   : workspace.take<std::byte>(static_cast<std::int64_t>(plan_bytes(mask, a)));
     p.mask_heads_per_head = static_cast<int>(a.heads / mask.heads);
     p.list_heads = static_cast<int>(mask.heads);
-    if (mask.compacted) {
-      const CompactedPlanLayout layout = compacted_plan_layout(mask.batch * mask.heads, a.seqlen_k);
+    p.compact_batch_stride = mask.batch > 1 ? static_cast<int>(mask.heads) : 0;
+    p.active_batch_stride = p.compact_batch_stride;
+    p.query_atoms = mask_atoms(a.seqlen_q);
+    p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(a.seqlen_k);
+    p.mask_batch_stride = mask.batch > 1 ? mask.heads * p.mask_head_stride : 0;
+    if (mask.layout == KeyLayout::reordered) {
+      lay_out_reordered_mask(call, workspace, a);
+    } else if (mask.layout == KeyLayout::compacted) {
+      const CompactedPlanLayout layout = compacted_plan_layout(mask.masks(), a.seqlen_k);
       p.active_counts = reinterpret_cast<std::int32_t*>(call.plan + layout.counts);
       p.active_keys = reinterpret_cast<std::int32_t*>(call.plan + layout.keys);
-      p.compact_batch_stride = mask.batch > 1 ? static_cast<int>(mask.heads) : 0;
     } else {
-      const NaturalPlanLayout layout = natural_plan_layout(mask.batch * mask.heads, a.seqlen_q, a.seqlen_k);
+      const NaturalPlanLayout layout = natural_plan_layout(mask.masks(), a.seqlen_q, a.seqlen_k);
       p.mask_words = reinterpret_cast<std::uint64_t*>(call.plan + layout.words);
       p.mask_classes = reinterpret_cast<std::uint8_t*>(call.plan + layout.classes);
-      p.query_atoms = mask_atoms(a.seqlen_q);
-      p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(a.seqlen_k);
-      p.mask_batch_stride = mask.batch > 1 ? mask.heads * p.mask_head_stride : 0;
     }
   }
   p.list_heads_per_head = static_cast<int>(a.heads / p.list_heads);
   const bool deterministic = is_deterministic(a);
-  if (p.mask_words != nullptr || (mask.present && !mask.compacted) || deterministic) {
+  if ((mask.present && mask.layout != KeyLayout::compacted) || deterministic) {
     const std::int64_t lists = a.batch * p.list_heads * p.key_tiles;
     p.list_counts = workspace.take<std::int32_t>(lists);
     p.list_entries = workspace.take<std::uint32_t>(lists * p.query_tiles);
@@ -299,12 +347,14 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   lay_out_pieces(call, workspace, config, piece_steps);
 
   const bool partial = head_items != a.heads_kv;
-  if (partial && !call.mask.compacted) {
+  // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.
+  const bool cleared = call.mask.scattered() && p.key_ends == nullptr;
+  if (partial && !cleared) {
     p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }
   call.cleared_begin = workspace.used();
-  if (partial && call.mask.compacted) {  // its items write active keys only
+  if (partial && cleared) {
     p.d_k_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }
@@ -349,13 +399,16 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
                                                                   call.cleared_end - call.cleared_begin, stream));
   if (chain.ok() && call.mask.present && arguments.plan == nullptr)
     chain.run("mask plan kernel", build_plan(call.mask, arguments, call.plan, stream));
+  if (chain.ok() && call.unclipped_keys != nullptr)
+    chain.run("kernel that clips the keys",
+              clip_keys(p, call.unclipped_keys, const_cast<std::int32_t*>(p.active_keys), stream));
   if (chain.ok() && p.list_entries != nullptr && p.items > 0)
     chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
   if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, stream));
   if (chain.ok() && is_packed(arguments))
     chain.run("kernel that clears the packed tails",
               clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));
-  if (chain.ok() && call.mask.compacted && p.d_k_partial == nullptr)
+  if (chain.ok() && call.mask.scattered() && p.d_k_partial == nullptr)
     chain.run("kernel that clears dK and dV", clear_d_key_value(p, stream));
   const bool stored_by_kernel = call.bias_output.data != nullptr && call.bias_scratch == nullptr;
   if (chain.ok() && stored_by_kernel)
@@ -377,6 +430,16 @@ LaunchResult prepare_backward(const flashdma_bwd_arguments&, const KernelEntry& 
   return chain.result();
 }
 
+Limits mask_limits(const flashdma_bwd_arguments& arguments) {
+  if (is_packed(arguments)) return {};
+  BackwardParameters p;
+  describe_problem(p, arguments);
+  SequenceRows sequence;
+  sequence.length_q = p.seqlen_q;
+  sequence.length_k = p.seqlen_k;
+  return limits_of(p, sequence);
+}
+
 std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments) {
   return plan_bytes(mask_shape(arguments), arguments);
 }
@@ -389,13 +452,17 @@ LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, void* memo
   if (!chain.ok()) return chain.result();
   *plan = {};
   plan->struct_size = sizeof(flashdma_bwd_mask_plan);
-  plan->layout = shape.compacted ? FLASHDMA_BWD_LAYOUT_COMPACTED : FLASHDMA_BWD_LAYOUT_NATURAL;
+  plan->layout = public_layout(shape.layout);
   plan->batch = shape.batch;
   plan->heads = shape.heads;
   plan->seqlen_q = arguments.seqlen_q;
   plan->seqlen_k = arguments.seqlen_k;
   plan->memory = memory;
   plan->bytes = bytes;
+  // A compacted plan holds its keys whatever the limits.
+  const Limits limits = shape.layout == KeyLayout::compacted ? Limits() : mask_limits(arguments);
+  plan->lowest_offset = limits.low;
+  plan->highest_offset = limits.high;
   return chain.result();
 }
 

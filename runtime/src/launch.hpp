@@ -10,6 +10,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 
 #include "common/kernel_entry.hpp"
+#include "common/visibility.hpp"
 
 namespace flashdma_bwd {
 
@@ -29,6 +30,10 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
 
 /// Loads the kernels of the chain into the current context.
 LaunchResult prepare_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel);
+
+/// What causality and windows leave to every sequence of a call. Nothing is known of a packed batch's, whose lengths
+/// lie on the device.
+Limits mask_limits(const flashdma_bwd_arguments& arguments);
 
 /// Bytes of the plan of arguments.mask, a multiple of 256.
 std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments);

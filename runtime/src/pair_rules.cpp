@@ -5,6 +5,7 @@
 #include "argument_rules.hpp"
 #include "arguments.hpp"
 #include "launch.hpp"
+#include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd {
 namespace {
@@ -65,8 +66,13 @@ Check check_d_bias(const flashdma_bwd_arguments& a) {
 }  // namespace
 
 Check check_pairs(const flashdma_bwd_arguments& a) {
-  if (a.mask.data != nullptr)
+  if (a.mask.data != nullptr) {
     if (Check failure = check_shape("mask", a.mask, a)) return failure;
+    if (a.plan == nullptr && a.mask_layout == FLASHDMA_BWD_MASK_COMPACTED && a.mask.rows != 1)
+      return invalid(is("mask_layout", a.mask_layout) +
+                     "FLASHDMA_BWD_MASK_COMPACTED needs a mask with one row, and mask.rows is " +
+                     std::to_string(a.mask.rows));
+  }
   if (a.bias.data != nullptr)
     if (Check failure = check_bias(a)) return failure;
   if (a.d_bias.data != nullptr)
@@ -80,7 +86,7 @@ Check check_plan(const flashdma_bwd_arguments& a) {
   if (plan.struct_size != sizeof(flashdma_bwd_mask_plan))
     return invalid(is("plan.struct_size", plan.struct_size) + "flashdma_bwd_plan_build sets it to " +
                    std::to_string(sizeof(flashdma_bwd_mask_plan)) + "; build the plan with this library");
-  if (plan.layout != FLASHDMA_BWD_LAYOUT_NATURAL && plan.layout != FLASHDMA_BWD_LAYOUT_COMPACTED)
+  if (plan.layout < FLASHDMA_BWD_LAYOUT_NATURAL || plan.layout > FLASHDMA_BWD_LAYOUT_REORDERED)
     return invalid(is("plan.layout", plan.layout) +
                    "it is no flashdma_bwd_key_layout; build the plan with "
                    "flashdma_bwd_plan_build");
@@ -93,18 +99,23 @@ Check check_plan(const flashdma_bwd_arguments& a) {
                      "; build a plan for these lengths");
   if (a.mask.data != nullptr) {
     const bool compacted = plan.layout == FLASHDMA_BWD_LAYOUT_COMPACTED;
-    if (compacted != (a.mask.rows == 1) || plan.batch != a.mask.batch || plan.heads != a.mask.heads)
-      return invalid(std::string("plan is of another mask: it is ") + (compacted ? "compacted" : "natural") +
-                     " with batch " + std::to_string(plan.batch) + " and heads " + std::to_string(plan.heads) +
-                     ", mask has batch " + std::to_string(a.mask.batch) + ", heads " + std::to_string(a.mask.heads) +
-                     " and rows " + std::to_string(a.mask.rows) +
-                     "; build a plan of this mask, or leave mask.data NULL");
+    const bool one_row_kept = a.mask_layout != FLASHDMA_BWD_MASK_AUTO && !compacted;
+    if ((compacted != (a.mask.rows == 1) && !one_row_kept) || plan.batch != a.mask.batch || plan.heads != a.mask.heads)
+      return invalid("plan is of another mask: it is " + std::string(word(key_layout_of(a))) + " with batch " +
+                     std::to_string(plan.batch) + " and heads " + std::to_string(plan.heads) + ", mask has batch " +
+                     std::to_string(a.mask.batch) + ", heads " + std::to_string(a.mask.heads) + " and rows " +
+                     std::to_string(a.mask.rows) + "; build a plan of this mask, or leave mask.data NULL");
   }
   if (plan.memory == nullptr || reinterpret_cast<std::uintptr_t>(plan.memory) % 256 != 0)
     return invalid("plan.memory must be device memory that is 256-byte aligned, as it was for flashdma_bwd_plan_build");
   if (const std::size_t needed = mask_plan_bytes(a); plan.bytes < needed)
     return invalid("plan.bytes is " + std::to_string(plan.bytes) + ": a plan of this shape has " +
                    std::to_string(needed) + " bytes; build it with flashdma_bwd_plan_build");
+  if (const Limits limits = mask_limits(a); limits.low < plan.lowest_offset || limits.high > plan.highest_offset)
+    return invalid("plan was built for narrower limits: it holds the pairs with key - query in " +
+                   std::to_string(plan.lowest_offset) + " ... " + std::to_string(plan.highest_offset) +
+                   ", and the call's causality, window and offsets leave " + std::to_string(limits.low) + " ... " +
+                   std::to_string(limits.high) + "; build the plan with the widest limits of its calls");
   return {};
 }
 

@@ -59,6 +59,28 @@ TEST_CASE("random masks keep about their share, in each of the two shapes") {
   }
 }
 
+TEST_CASE("windows, documents and blocks keep what their names say") {
+  const HostMask window = make_mask(parsed("b=1 h=2 hk=1 d=64 s=64 causal mask=window:8"), {}, 1);
+  const HostMask documents = make_mask(parsed("b=1 h=1 d=64 s=64 mask=documents:24"), {}, 1);
+  for (std::size_t row = 0; row < 64; ++row)
+    for (std::size_t key = 0; key < 64; ++key) {
+      CHECK(window.keep[row * 64 + key] == (key <= row && (key + 8 > row || key < 4) ? 1 : 0));
+      CHECK(documents.keep[row * 64 + key] == (row / 24 == key / 24 ? 1 : 0));
+    }
+  CHECK(documents.active_fraction == (24 * 24 + 24 * 24 + 16 * 16) / 4096.0);
+
+  const HostMask blocks = make_mask(parsed("b=1 h=2 d=64 sq=1024 sk=4096 mask=blocks:0.25"), {}, 1);
+  CHECK(blocks.active_fraction > 0.2);
+  CHECK(blocks.active_fraction < 0.3);
+  const auto byte = [&](std::size_t head, std::size_t row, std::size_t key) {
+    return blocks.keep[(head * 1024 + row) * 4096 + key];
+  };
+  for (std::size_t head = 0; head < 2; ++head)
+    for (std::size_t row = 0; row < 1024; row += 31)
+      for (std::size_t key = 0; key < 4096; key += 31)
+        CHECK(byte(head, row, key) == byte(head, row / 128 * 128, key / 128 * 128));
+}
+
 TEST_CASE("without a mask causality alone decides") {
   const HostMask mask = make_mask(parsed("b=1 h=1 d=64 s=4 causal"), {}, 0);
   CHECK(mask.keep.empty());

@@ -12,7 +12,8 @@ TEST_CASE("a problem's text form is parsed and printed symmetrically") {
   for (const char* text :
        {"b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024", "b=8 h=32 d=64 s=2048",
         "b=2 h=4 d=96 sq=1 sk=333 fp16", "b=1 h=2 hk=1 d=64 s=256 deterministic softcap=30 bias=tile mask=random:0.5",
-        "b=1 h=2 d=64 s=64 mask=keys:0.25"}) {
+        "b=1 h=2 d=64 s=64 mask=keys:0.25", "b=1 h=2 d=64 s=64 causal mask=window:16",
+        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1"}) {
     INFO(text);
     Problem problem;
     std::string error;
@@ -32,8 +33,8 @@ TEST_CASE("the order of words does not matter") {
 }
 
 TEST_CASE("a word that is no part of a problem is named") {
-  for (const char* word :
-       {"b=0", "h=-1", "d=x", "s=12q", "causal=1", "mask=topw", "mask=topw:0", "mask=random:1.5", "bias=row", "k=3"}) {
+  for (const char* word : {"b=0", "h=-1", "d=x", "s=12q", "causal=1", "mask=topw", "mask=topw:0", "mask=random:1.5",
+                           "mask=window:0", "mask=documents", "mask=blocks:2", "bias=row", "k=3"}) {
     Problem problem;
     std::string error;
     INFO(word);

@@ -30,7 +30,7 @@ When random_when(Random& random) {
   const auto rarely = [&] { return number(random, 0, 2) == 0; };
   if (rarely()) when.data_types.bits = static_cast<std::uint32_t>(number(random, 1, 2));
   if (rarely()) when.biases.bits = static_cast<std::uint32_t>(number(random, 1, 6));
-  if (rarely()) when.layouts.bits = static_cast<std::uint32_t>(number(random, 1, 2));
+  if (rarely()) when.layouts.bits = static_cast<std::uint32_t>(number(random, 1, 6));
   for (Choice* choice : {&when.softcap, &when.causal, &when.deterministic, &when.masked})
     if (rarely()) *choice = number(random, 0, 1) == 0 ? Choice::no : Choice::yes;
   for (Range* range : {&when.seqlen_q, &when.seqlen_k, &when.work_items_per_sm})
@@ -53,7 +53,7 @@ Table random_table(Random& random) {
 /// A point of the domain, as a box of one problem.
 Region random_point(Random& random) {
   Region point;
-  for (std::size_t i = 0; i < kSetAxes; ++i) point.sets[i] = 1u << number(random, 0, i == 1 ? 2 : 1);
+  for (std::size_t i = 0; i < kSetAxes; ++i) point.sets[i] = 1u << number(random, 0, i == 1 || i == 2 ? 2 : 1);
   for (Range& range : point.ranges) {
     const int value = number(random, 0, kLargest + 1);
     range = {value, value};
@@ -99,7 +99,7 @@ TEST_CASE("the region of a row is what selection admits", "[coverage]") {
     problem.head_dim = 64;
     problem.data_type = static_cast<DataType>(number(random, 0, 1));
     problem.bias = static_cast<BiasKind>(number(random, 0, 2));
-    problem.layout = static_cast<KeyLayout>(number(random, 0, 1));
+    problem.layout = static_cast<KeyLayout>(number(random, 0, 2));
     problem.softcap = number(random, 0, 1) == 1;
     problem.causal = number(random, 0, 1) == 1;
     problem.deterministic = number(random, 0, 1) == 1;

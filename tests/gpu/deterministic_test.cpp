@@ -50,7 +50,7 @@ ProblemSpec problem() {
 }
 
 std::vector<ProblemSpec> deterministic_problems() {
-  std::vector<ProblemSpec> problems(7, problem());
+  std::vector<ProblemSpec> problems(8, problem());
   problems[1].head_dim = 128;
   problems[1].causal = true;
   problems[2].mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv}, .probability = 0.05};
@@ -66,6 +66,12 @@ std::vector<ProblemSpec> deterministic_problems() {
   problems[5].random_out = true;  // else this dBias, the sum of whole rows of dS, is 0
   problems[6].mask = {.structure = MaskStructure::causal_top_w, .shape = {.heads = PairHeads::query}, .width = 30};
   problems[6].softcap = 2;
+  problems[7].mask = {.structure = MaskStructure::causal_top_w,
+                      .shape = {.heads = PairHeads::kv},
+                      .width = 30,
+                      .layout = FLASHDMA_BWD_MASK_REORDERED};
+  problems[7].bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = false}};
+  problems[7].causal = true;
   for (ProblemSpec& spec : problems) spec.deterministic = true;
   return problems;
 }

@@ -41,7 +41,7 @@ std::vector<ProblemSpec> problems() {
   spec.heads_kv = 2;
   spec.seqlen_q = 200;
   spec.seqlen_k = 333;
-  std::vector<ProblemSpec> all(5, spec);
+  std::vector<ProblemSpec> all(6, spec);
   all[1].mask = {.structure = MaskStructure::alternating_tiles};
   all[1].bias = {.present = true, .shape = {.heads = PairHeads::one}};
   all[2].mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}};
@@ -53,6 +53,11 @@ std::vector<ProblemSpec> problems() {
   all[4].lengths_k = {64, 10, 200};
   all[4].head_dim = 128;
   all[4].data_type = FLASHDMA_BWD_FP16;
+  all[5].mask = {.structure = MaskStructure::causal_top_w,
+                 .shape = {.heads = PairHeads::kv},
+                 .layout = FLASHDMA_BWD_MASK_REORDERED};
+  all[5].bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = false}};
+  all[5].causal = true;
   return all;
 }
 
@@ -81,9 +86,11 @@ TEST_CASE("a captured backward replays", "[graph]") {
 }
 
 TEST_CASE("a plan is built in the graph that uses it", "[graph]") {
-  for (bool rows : {false, true}) {
+  for (flashdma_bwd_mask_layout layout :
+       {FLASHDMA_BWD_MASK_NATURAL, FLASHDMA_BWD_MASK_COMPACTED, FLASHDMA_BWD_MASK_REORDERED}) {
     ProblemSpec spec = problems()[1];
-    spec.mask.shape.rows = rows;
+    spec.mask.shape.rows = layout != FLASHDMA_BWD_MASK_COMPACTED;
+    spec.mask.layout = layout;
     Problem host(spec);
     INFO(host.spec().text());
     const Gradients expected = reference_gradients(host);

@@ -42,7 +42,7 @@ class Arguments(c.Structure):
         "u32: struct_size flags; i32: data_type head_dim; i64: batch heads heads_kv seqlen_q seqlen_k; f32: scale softcap;"
         "i32: causal mask_density; i64: window_left window_right query_offset key_offset global_seqlen_q global_seqlen_k;"
         "ptr: cu_seqlens_q cu_seqlens_k; i64: total_q total_k; tensor: q k v out d_out; ptr: lse;"
-        "i64: lse_stride_batch lse_stride_head lse_stride_row; i32: lse_base_two reserved0; pairs: mask bias; ptr: plan;"
+        "i64: lse_stride_batch lse_stride_head lse_stride_row; i32: lse_base_two mask_layout; pairs: mask bias; ptr: plan;"
         "tensor: d_q d_k d_v; pairs: d_bias; ptr: d_lse row_dot; f32: beta_q beta_k beta_v beta_bias;"
         "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit reserved1; u64: tag; ptr: kernel")
 

@@ -112,9 +112,9 @@ TEST_CASE("the active keys of a short sequence are a prefix") {
   SequenceRows s;
   for (s.length_k = 0; s.length_k <= 64; ++s.length_k) {
     p.cu_seqlens_k = nullptr;
-    CHECK(active_keys_in_sequence(p, 0, s) == count);
+    CHECK(keys_of(p, 0, 0, s).count == count);
     p.cu_seqlens_k = offsets;
-    CHECK(active_keys_in_sequence(p, 0, s) ==
+    CHECK(keys_of(p, 0, 0, s).count ==
           std::count_if(active.begin(), active.end(), [&](std::int32_t key) { return key < s.length_k; }));
   }
 }

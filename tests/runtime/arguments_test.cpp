@@ -190,7 +190,6 @@ TEST_CASE("fields of later versions are unsupported by name") {
   refused([](SmallProblem& p) { p.arguments.d_k_accumulator = &number; }, "d_k_accumulator");
   refused([](SmallProblem& p) { p.arguments.d_v_accumulator = &number; }, "d_v_accumulator");
   refused([](SmallProblem& p) { p.arguments.sm_limit = 1; }, "sm_limit");
-  refused([](SmallProblem& p) { p.arguments.reserved0 = 1; }, "reserved0");
   refused([](SmallProblem& p) { p.arguments.reserved1 = 1; }, "reserved1");
   refused([](SmallProblem& p) { p.arguments.mask.reserved = 1; }, "mask.reserved");
   refused([](SmallProblem& p) { p.arguments.bias.reserved = 1; }, "bias.reserved");
@@ -356,6 +355,8 @@ TEST_CASE("addresses and strides of mask, bias and dBias") {
   check_accepted([](SmallProblem& p) { p.arguments.mask.data = static_cast<char*>(p.arguments.mask.data) + 1; });
 }
 
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 30;
+
 TEST_CASE("a plan must be of the call's mask") {
   alignas(256) static char memory[256];
   const auto with_plan = [](auto change, const std::vector<std::string>& parts) {
@@ -367,8 +368,8 @@ TEST_CASE("a plan must be of the call's mask") {
     a.head_dim = kHeadDim;
     a.seqlen_q = kQueries;
     a.seqlen_k = kKeys;
-    MaskPlan plan{sizeof(MaskPlan), FLASHDMA_BWD_LAYOUT_NATURAL, kBatch, kHeads, kQueries, kKeys,
-                  memory,           std::size_t{1} << 30};
+    MaskPlan plan{sizeof(MaskPlan), FLASHDMA_BWD_LAYOUT_NATURAL, kBatch,    kHeads,  kQueries, kKeys,
+                  memory,           std::size_t{1} << 30,        -kNoLimit, kNoLimit};
     change(a, plan);
     a.plan = &plan;
     Selection selection{};
@@ -378,7 +379,9 @@ TEST_CASE("a plan must be of the call's mask") {
     for (const std::string& part : parts) CHECK(status.message().find(part) != std::string::npos);
   };
   with_plan([](Arguments&, MaskPlan& plan) { plan.struct_size = 0; }, {"plan.struct_size is 0"});
-  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = 2; }, {"plan.layout is 2"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = 3; }, {"plan.layout is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = FLASHDMA_BWD_LAYOUT_REORDERED, plan.bytes = 4096; },
+            {"plan.bytes is 4096"});
   with_plan([](Arguments&, MaskPlan& plan) { plan.batch = 3; }, {"plan.batch is 3"});
   with_plan([](Arguments&, MaskPlan& plan) { plan.heads = 3; }, {"plan.heads is 3"});
   with_plan([](Arguments&, MaskPlan& plan) { plan.seqlen_q = 6; }, {"plan.seqlen_q is 6", "the call's is 5"});
@@ -389,6 +392,90 @@ TEST_CASE("a plan must be of the call's mask") {
   with_plan([](Arguments& a,
                MaskPlan&) { a.mask = {memory, 0, 0, kBatch, kHeads, 1, kKeys, kHeads * kKeys, kKeys, kKeys, 1}; },
             {"plan is of another mask", "rows 1"});
+  // A plan leaves out what the limits of its arguments hide; 7 keys and 5 queries, so that causality ends at key -
+  // query = 2.
+  with_plan([](Arguments&, MaskPlan& plan) { plan.highest_offset = 2; },
+            {"plan was built for narrower limits", "... 2,"});
+  with_plan([](Arguments& a, MaskPlan& plan) { a.window_left = 3, plan.lowest_offset = 0; },
+            {"plan was built for narrower limits", "leave -1 ..."});
+  with_plan([](Arguments& a, MaskPlan& plan) { a.causal = 1, plan.highest_offset = 1; },
+            {"plan was built for narrower limits", "... 2; build"});
+  const std::int32_t* const offsets = reinterpret_cast<const std::int32_t*>(memory);
+  with_plan(
+      [offsets](Arguments& a, MaskPlan& plan) {
+        a.cu_seqlens_q = a.cu_seqlens_k = offsets;
+        a.total_q = a.total_k = 10;
+        a.causal = 1;
+        plan.highest_offset = 2;
+      },
+      {"plan was built for narrower limits"});
+}
+
+TEST_CASE("plans serve calls whose limits lie inside theirs") {
+  alignas(256) static char memory[256];
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = kBatch;
+  a.heads = kHeads;
+  a.heads_kv = kHeadsKv;
+  a.head_dim = kHeadDim;
+  a.seqlen_q = kQueries;
+  a.seqlen_k = kKeys;
+  a.causal = 1;
+  for (const std::int32_t layout :
+       {FLASHDMA_BWD_LAYOUT_NATURAL, FLASHDMA_BWD_LAYOUT_COMPACTED, FLASHDMA_BWD_LAYOUT_REORDERED})
+    for (const std::int64_t highest : {std::int64_t{2}, std::int64_t{3}, kNoLimit}) {
+      const MaskPlan plan{sizeof(MaskPlan),     layout,    kBatch, kHeads, kQueries, kKeys, memory,
+                          std::size_t{1} << 30, -kNoLimit, highest};
+      a.plan = &plan;
+      Selection selection{};
+      const Status status = select(a, selection, &kH100);
+      INFO(status.message());
+      CHECK((status.ok() || status.code() == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE ||
+             status.code() == FLASHDMA_BWD_NOT_COMPILED));
+    }
+}
+
+TEST_CASE("a mask's layout can be asked for") {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = 1;
+  a.heads = a.heads_kv = 2;
+  a.head_dim = 64;
+  a.seqlen_q = a.seqlen_k = 4096;
+  static unsigned char byte = 1;
+  a.mask = {&byte, 0, 0, 1, 1, 4096, 4096, 0, 0, 4096, 1};
+  const auto explained = [&](const char* layout) {
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK(text.find(std::string("mask ") + layout) != std::string::npos);
+  };
+  explained("reordered");
+  a.mask_layout = FLASHDMA_BWD_MASK_NATURAL;
+  explained("natural");
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  a.bias = {&byte, FLASHDMA_BWD_BF16, 0, 1, 1, 4096, 4096, 0, 0, 4096, 1};
+  explained("natural");
+  a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+  explained("reordered");
+  a.bias = {};
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  a.seqlen_k = a.mask.columns = 1024;
+  explained("natural");
+  a.mask.rows = 1;
+  explained("compacted");
+  a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+  explained("reordered");
+  a.mask.rows = 4096;
+  a.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+  Selection selection{};
+  Status status = select(a, selection, &kH100);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask.rows is 4096") != std::string::npos);
+  a.mask_layout = 4;
+  status = select(a, selection, &kH100);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask_layout is 4") != std::string::npos);
 }
 
 TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {

@@ -88,7 +88,7 @@ Problem ProblemSource::next() {
   p.deterministic = below(2) != 0;
   p.masked = below(2) != 0;
   if (p.masked) {
-    p.layout = kKeyLayouts[below(2)];
+    p.layout = kKeyLayouts[below(3)];
     p.mask_density = static_cast<int>(below(1001));
   }
   p.batch = 1 + below(64);

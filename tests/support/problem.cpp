@@ -103,6 +103,8 @@ std::string ProblemSpec::text() const {
     text << " mask=" << structure_name(mask.structure) << shape_text(mask.shape) << " p=" << mask.probability
          << " w=" << mask.width;
     if (mask.huge_masked_keys) text << " huge";
+    constexpr const char* kLayouts[] = {"", " natural", " compacted", " reordered"};
+    text << kLayouts[mask.layout];
   }
   if (bias.present) {
     text << " bias=" << (bias.fp32 ? "fp32" : "") << shape_text(bias.shape);
@@ -228,6 +230,7 @@ Problem::Problem(const ProblemSpec& spec) : spec_(spec) {
   a.d_k = make_tensor(d_k_, "d_k", key_rows(), spec_.heads_kv, spec_.outputs, false);
   a.d_v = make_tensor(d_v_, "d_v", key_rows(), spec_.heads_kv, spec_.outputs, false);
   make_lse();
+  a.mask_layout = spec_.mask.layout;
   if (spec_.mask.structure != MaskStructure::none)
     a.mask = make_pair(mask_, "mask", spec_.mask.shape, spec_.mask.row_padding, 1, 0);
   if (spec_.bias.present) {

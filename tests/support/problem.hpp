@@ -50,6 +50,7 @@ struct MaskSpec {
   std::int64_t width = 64;
   std::int64_t row_padding = 0;   ///< elements between rows
   bool huge_masked_keys = false;  ///< keys that no query keeps hold values near the largest finite ones
+  flashdma_bwd_mask_layout layout = FLASHDMA_BWD_MASK_AUTO;
 };
 
 struct BiasSpec {

@@ -80,19 +80,43 @@ typedef struct flashdma_bwd_pair_tensor {
 
 /* Which representation a mask plan holds. */
 typedef enum flashdma_bwd_key_layout {
-  FLASHDMA_BWD_LAYOUT_NATURAL = 0,  /* 64x64 atoms of bits with classes, keys in their own order */
-  FLASHDMA_BWD_LAYOUT_COMPACTED = 1 /* active keys only: the mask has one row */
+  FLASHDMA_BWD_LAYOUT_NATURAL = 0,   /* 64x64 atoms of bits with classes, keys in their own order */
+  FLASHDMA_BWD_LAYOUT_COMPACTED = 1, /* active keys only: the mask has one row */
+  FLASHDMA_BWD_LAYOUT_REORDERED = 2 /* atoms of active keys in an order in which keys with alike queries share a tile */
 } flashdma_bwd_key_layout;
 
+/* Which layout is made of a mask. */
+typedef enum flashdma_bwd_mask_layout {
+  /* Compacted where the mask has one row. Natural with a tile bias and with fewer than 2048 keys. Else reordered, where
+   * each mask of the batch x heads keeps the keys' own order if, counted on the device, another would save no tiles. */
+  FLASHDMA_BWD_MASK_AUTO = 0,
+  FLASHDMA_BWD_MASK_NATURAL = 1,
+  FLASHDMA_BWD_MASK_COMPACTED = 2, /* the mask must have one row */
+  FLASHDMA_BWD_MASK_REORDERED = 3  /* every mask is reordered, whether it saves tiles or not */
+} flashdma_bwd_mask_layout;
+
+/* What a reordered plan found on the device: plan.memory begins with one for each of the plan's batch x heads, once the
+ * building has run. */
+typedef struct flashdma_bwd_key_order {
+  int32_t keys;          /* in the order: those with an active pair, or all */
+  int32_t natural;       /* 1: the keys kept their own order */
+  int32_t natural_tiles; /* tiles of 64 queries x 128 keys with an active pair, in the keys' own order */
+  int32_t ordered_tiles; /* in the other order, at most: from the first to the last active query of each 128 keys */
+} flashdma_bwd_key_order;
+
 /* A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls
- * whose mask is the same, whatever their head dim, bias, causality or data type. It refers to caller-owned device
- * memory. */
+ * whose mask is the same, whatever their head dim, bias, data type or, within the bounds below, causality. It refers to
+ * caller-owned device memory. */
 typedef struct flashdma_bwd_mask_plan {
   uint32_t struct_size;
   int32_t layout;                           /* flashdma_bwd_key_layout */
   int64_t batch, heads, seqlen_q, seqlen_k; /* of the mask: batch and heads as given, rows 1 or seqlen_q */
   void* memory;                             /* device */
   size_t bytes;
+  /* Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset were not read: causality and windows
+   * of the arguments that the plan was built with hide them, and those of a call must hide them, too. Without such
+   * limits, or with variable length, the plan holds all pairs. */
+  int64_t lowest_offset, highest_offset;
 } flashdma_bwd_mask_plan;
 
 /* flags of flashdma_bwd_arguments */
@@ -130,7 +154,7 @@ typedef struct flashdma_bwd_arguments {
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /* 0: natural logarithm; 1: base 2 */
-  int32_t reserved0;
+  int32_t mask_layout;  /* flashdma_bwd_mask_layout: what is made of mask; init leaves the library's choice */
   flashdma_bwd_pair_tensor mask;
   flashdma_bwd_pair_tensor bias;
   const flashdma_bwd_mask_plan*
@@ -197,7 +221,8 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_argum
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments,
                                                                    int32_t threads);
 
-/* Device bytes of the plan of arguments->mask. */
+/* Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
+ * while it is built. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 /* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
  * the same stream. */

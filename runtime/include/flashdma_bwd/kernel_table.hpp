@@ -39,8 +39,9 @@ inline constexpr BiasKind kBiasKinds[] = {BiasKind::none, BiasKind::key_vector, 
 enum class KeyLayout : std::uint8_t {
   natural,    ///< neighbouring keys share a tile
   compacted,  ///< only the active keys, in order: the mask is the same for all queries of a (batch, head)
+  reordered,  ///< only the active keys, those with alike queries in a tile
 };
-inline constexpr KeyLayout kKeyLayouts[] = {KeyLayout::natural, KeyLayout::compacted};
+inline constexpr KeyLayout kKeyLayouts[] = {KeyLayout::natural, KeyLayout::compacted, KeyLayout::reordered};
 
 /// Head dimensions that kernels are instantiated for. A head dim d runs in the smallest bucket >= d, zero-padded.
 inline constexpr int kHeadDimBuckets[] = {32, 64, 96, 128, 192, 256};

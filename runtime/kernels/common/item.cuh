@@ -19,7 +19,7 @@ struct KeyItem {
   int keys;       ///< of this tile; fewer than block_n at the end of the sequence
   int first_position;
   int last_position;
-  const std::int32_t* active;  ///< compacted layout: the tile's keys
+  const std::int32_t* active;  ///< the tile's keys where they are not neighbours
   int piece;                   ///< which of the item's pieces this is,
   int pieces;                  ///< of how many
   int slot;                    ///< of the item's first piece, where it has several
@@ -70,25 +70,24 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   item.slot = 0;
   item.first_step = 0;
   item.end_step = kAllSteps;
-  item.key_tile = index % p.key_tiles;
-  const int rest = index / p.key_tiles;
   const int head_items = p.heads / p.heads_per_item;
+  int rest;
+  if (p.key_orders != nullptr) {  // the first tiles have the longest lists, and many of the last have no keys
+    item.key_tile = index / (p.batch * head_items);
+    rest = index % (p.batch * head_items);
+  } else {
+    item.key_tile = index % p.key_tiles;
+    rest = index / p.key_tiles;
+  }
   item.head_item = rest % head_items;
   item.batch = rest / head_items;
   item.sequence = sequence_of(p, item.batch);
   item.limits = limits_of(p, item.sequence);
 
   const int first_key = item.key_tile * block_n;
-  int keys = item.sequence.length_k;
-  item.active = nullptr;
-  if (p.active_keys != nullptr) {
-    const int mask_head =
-        item.batch * p.compact_batch_stride + item.head_item * p.heads_per_item / p.mask_heads_per_head;
-    const std::int32_t* active = p.active_keys + static_cast<std::int64_t>(mask_head) * p.seqlen_k;
-    keys = active_keys_in_sequence(p, mask_head, item.sequence);
-    item.active = active + first_key;
-  }
-  item.keys = min(block_n, keys - first_key);
+  const KeyList list = keys_of(p, item.batch, item.head_item * p.heads_per_item / p.mask_heads_per_head, item.sequence);
+  item.active = list.keys != nullptr ? list.keys + first_key : nullptr;
+  item.keys = min(block_n, list.count - first_key);
   if (item.keys <= 0) return false;
   item.first_position = item.active != nullptr ? item.active[0] : first_key;
   item.last_position = item.active != nullptr ? item.active[item.keys - 1] : first_key + item.keys - 1;

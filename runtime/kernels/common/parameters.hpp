@@ -50,6 +50,23 @@ struct PairView {
   int heads_per_head = 1;
 };
 
+/// The order of a mask's keys in a reordered plan. The C header promises this to callers as flashdma_bwd_key_order.
+struct KeyOrder {
+  std::int32_t keys;           ///< how many are in it
+  std::int32_t natural;        ///< 1: their own order, with all keys
+  std::int32_t natural_tiles;  ///< tiles of 64 queries x 128 keys with an active pair in the keys' own order
+  std::int32_t ordered_tiles;  ///< the same in the plan's, at most: intervals between first and last active queries
+};
+
+/// The positions that a key atom of a plan's order spans.
+struct KeyAtomRange {
+  std::int32_t first_position;  ///< the smallest of its keys; without keys above the largest
+  std::int32_t last_position;
+  std::int32_t
+      query_begin;         ///< query atoms [query_begin, query_end) hold all active pairs; without any, query_end is 0
+  std::int32_t query_end;  ///< and query_begin lies above
+};
+
 /// How dS of a tile bias leaves the main kernel.
 enum class BiasGradient : std::uint8_t {
   none,         ///< not wanted
@@ -139,10 +156,16 @@ struct BackwardParameters {
   int list_heads = 1;
   int list_heads_per_head = 1;  ///< query heads that share a list
 
-  // Mask, compacted layout.
-  const std::int32_t* active_keys = nullptr;    ///< [mask batch][mask head][seqlen_k] ascending; nullptr: natural
-  const std::int32_t* active_counts = nullptr;  ///< [mask batch][mask head]
+  // Mask, compacted and reordered layouts.
+  const std::int32_t* active_keys = nullptr;    ///< [mask batch][mask head][seqlen_k]; nullptr: natural
+  const std::int32_t* active_counts = nullptr;  ///< compacted, whose keys ascend: [mask batch][mask head]
   int compact_batch_stride = 0;                 ///< in mask heads; 0: broadcast
+  const KeyOrder* key_orders = nullptr;         ///< reordered: [mask batch][mask head]
+  const KeyAtomRange* key_ranges = nullptr;     ///< reordered: [mask batch][mask head][key atom]
+  const std::int32_t* key_ends = nullptr;  ///< reordered: [mask batch][mask head][seqlen_k], 0: never active, so that
+                                           ///< no item writes the key; nullptr with packed sequences
+  int active_batch_stride = 0;             ///< of active_keys, in mask heads; not that of the mask where each
+                                           ///< sequence of a packed batch has its own, clipped to its length
 
   // Deterministic mode.
   std::int32_t* d_q_turns = nullptr;  ///< [heads][scratch_rows / kTurnRows or kPairTurnRows]: whose turn it is to add

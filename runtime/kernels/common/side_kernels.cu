@@ -5,6 +5,7 @@
 #include "common/load_kernels.hpp"
 #include "common/numeric.cuh"
 #include "common/side_kernels.hpp"
+#include "common/transpose_quad.cuh"
 #include "common/visibility.hpp"
 #include "common/work_table.cuh"
 
@@ -145,23 +146,6 @@ cudaError_t load_preprocess_kernels() {
                       preprocess_kernel<Type, 16, kTable>, preprocess_kernel<Type, 32, kTable>);
 }
 
-/// Transposes a 4 x 4 matrix of words over four neighbouring lanes: lane c's word r becomes lane r's word c.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&v)[4], int lane) {
-#pragma unroll
-  for (int mask = 1; mask <= 2; mask *= 2) {
-    const bool upper = (lane & mask) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & mask) != 0) continue;
-      const std::uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + mask], mask);
-      if (upper)
-        v[i] = received;
-      else
-        v[i + mask] = received;
-    }
-  }
-}
-
 /// A warp converts four neighbouring atoms: 16 rows of 32 columns.
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads)
@@ -237,6 +221,13 @@ unsigned key_chunk_blocks(const BackwardParameters& p) {
   return static_cast<unsigned>((p.key_rows * p.heads_kv * (p.head_dim / 8) + kThreads - 1) / kThreads);
 }
 
+/// Whether an item writes the chunk's keys: those of a reordered mask have active keys only.
+__device__ __forceinline__ bool is_written(const BackwardParameters& p, const KeyChunk& c, int head_item) {
+  if (p.key_ends == nullptr) return true;
+  const int mask = c.batch * p.compact_batch_stride + head_item * p.heads_per_item / p.mask_heads_per_head;
+  return p.key_orders[mask].natural != 0 || p.key_ends[std::int64_t{mask} * p.seqlen_k + c.row] != 0;
+}
+
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
   wait_for_predecessor();
@@ -248,6 +239,7 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
                         (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
+    if (!is_written(p, c, c.head * items + i)) continue;
     const float4 low = __ldcg(reinterpret_cast<const float4*>(source));
     const float4 high = __ldcg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
@@ -262,7 +254,7 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
 
 __global__ void __launch_bounds__(kThreads) clear_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
   const KeyChunk c = key_chunk(p);
-  if (!c.inside) return;
+  if (!c.inside || (p.key_ends != nullptr && is_written(p, c, c.head))) return;
   const TensorView& tensor = blockIdx.y != 0 ? p.d_v : p.d_k;
   auto* out = static_cast<std::uint16_t*>(tensor.data) +
               row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;

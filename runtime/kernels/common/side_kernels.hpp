@@ -17,7 +17,8 @@ cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, cu
 /// dK and dV: the sum of the partial rows of the items of a KV head, as 16-bit rows.
 cudaError_t reduce_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
 
-/// Zeros into all rows of dK and dV, for layouts whose items write active keys only.
+/// Zeros into the rows of dK and dV that no item writes, in layouts whose items have active keys only; into all rows
+/// where it is not known which those are.
 cudaError_t clear_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
 
 /// Zeros into the rows of dQ, dK and dV that belong to no sequence: those after the last one of a packed batch.

@@ -6,8 +6,8 @@
 
 namespace flashdma_bwd {
 
-/// Whether two keys can be one 32-bit word of a row that starts at one. In the compacted layout they need not be
-/// neighbours.
+/// Whether two keys can be one 32-bit word of a row that starts at one. In a plan's order they need not be neighbours,
+/// and one past the end need not be the second.
 __device__ __forceinline__ bool is_aligned_pair(int2 key) {
   return key.x % 2 == 0 && key.y == key.x + 1;
 }
@@ -25,11 +25,11 @@ struct TileBias {
   /// The biases of a query with two keys, packed; 0 outside. `aligned`: two neighbouring keys can be read as one 32-bit
   /// word.
   __device__ __forceinline__ std::uint32_t load(int query, int2 key, bool aligned) const {
-    if (query >= queries || key.x >= keys) return 0;
+    if (query >= queries) return 0;
     const std::uint16_t* row = data + query * stride_row;
-    const std::uint16_t* address = row + key.x * stride_column;
-    if (aligned && is_aligned_pair(key) && key.y < keys) return __ldg(reinterpret_cast<const std::uint32_t*>(address));
-    const std::uint32_t low = __ldg(address);
+    if (aligned && is_aligned_pair(key) && key.y < keys)
+      return __ldg(reinterpret_cast<const std::uint32_t*>(row + key.x));
+    const std::uint32_t low = key.x < keys ? __ldg(row + key.x * stride_column) : 0u;
     return key.y < keys ? low | static_cast<std::uint32_t>(__ldg(row + key.y * stride_column)) << 16 : low;
   }
 

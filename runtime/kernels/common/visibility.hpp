@@ -86,13 +86,17 @@ FLASHDMA_HOST_DEVICE inline TileRange whole_query_tiles(const Limits& limits, in
   return range;
 }
 
+/// The keys of a sequence in the order in which tiles take them.
+struct KeyList {
+  const std::int32_t* keys = nullptr;  ///< nullptr: their own order
+  int count = 0;                       ///< some may be kPastEnd in a packed batch
+};
+
 /// Active keys of a compacted mask that lie in the sequence. They ascend, so that in a packed batch, whose sequences
 /// may be shorter than the mask, they are a prefix.
-FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters& p, int mask_head,
-                                                        const SequenceRows& s) {
-  const int count = p.active_counts[mask_head];
+FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters& p, int count,
+                                                        const std::int32_t* active, const SequenceRows& s) {
   if (p.cu_seqlens_k == nullptr) return count;
-  const std::int32_t* active = p.active_keys + static_cast<std::int64_t>(mask_head) * p.seqlen_k;
   int low = 0;
   int high = count;
   while (low < high) {
@@ -103,6 +107,18 @@ FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters
       high = middle;
   }
   return low;
+}
+
+/// `mask_head`: of the heads of the mask, or of the call if it has none.
+FLASHDMA_HOST_DEVICE inline KeyList keys_of(const BackwardParameters& p, int batch, int mask_head,
+                                            const SequenceRows& s) {
+  if (p.active_keys == nullptr) return {nullptr, s.length_k};
+  const int mask = batch * p.compact_batch_stride + mask_head;
+  const std::int32_t* keys =
+      p.active_keys + (static_cast<std::int64_t>(batch) * p.active_batch_stride + mask_head) * p.seqlen_k;
+  if (p.key_orders == nullptr) return {keys, active_keys_in_sequence(p, p.active_counts[mask], keys, s)};
+  if (p.key_orders[mask].natural != 0) return {nullptr, s.length_k};
+  return {keys, p.key_orders[mask].keys};
 }
 
 }  // namespace flashdma_bwd

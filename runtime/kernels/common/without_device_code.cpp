@@ -39,6 +39,12 @@ cudaError_t pack_mask(const MaskView&, std::uint64_t*, std::uint8_t*, cudaStream
 cudaError_t compact_mask(const MaskView&, std::int32_t*, std::int32_t*, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
+cudaError_t reorder_mask(const MaskView&, bool, std::byte*, cudaStream_t) {
+  return cudaErrorNoKernelImageForDevice;
+}
+cudaError_t clip_keys(const BackwardParameters&, const std::int32_t*, std::int32_t*, cudaStream_t) {
+  return cudaErrorNoKernelImageForDevice;
+}
 cudaError_t build_tile_lists(const BackwardParameters&, int, int, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }

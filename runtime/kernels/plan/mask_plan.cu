@@ -1,33 +1,15 @@
 // Reads a bool mask once and writes what the main kernels read instead: bit atoms with classes, or active keys.
 #include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
+#include "plan/mask_bytes.cuh"
 #include "plan/mask_plan.hpp"
+#include "plan/reordered_plan.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
 constexpr int kPackWarps = 8;
 constexpr int kCompactThreads = 1024;
-constexpr int kBytesPerLoad = 16;
-
-/// One bit a byte of 16: set where the byte is not 0.
-__device__ __forceinline__ std::uint32_t bits_of_bytes(const uint4& bytes) {
-  // __vsetne4 leaves 0 or 1 in each byte; the product moves the four low bits to bits 28 ... 31 without carries.
-  const auto four = [](std::uint32_t word) { return __vsetne4(word, 0) * 0x10204080u >> 28; };
-  return four(bytes.x) | four(bytes.y) << 4 | four(bytes.z) << 8 | four(bytes.w) << 12;
-}
-
-/// The bits of keys first ... first + 15 of a mask row; keys from `keys` on are 0.
-template <bool Vectorised>
-__device__ __forceinline__ std::uint32_t load_bits(const std::uint8_t* row, std::int64_t stride_column, int first,
-                                                   int keys) {
-  if (Vectorised && first + kBytesPerLoad <= keys)
-    return bits_of_bytes(__ldg(reinterpret_cast<const uint4*>(row + first)));
-  std::uint32_t bits = 0;
-  for (int i = 0; i < kBytesPerLoad && first + i < keys; ++i)
-    bits |= (__ldg(row + (first + i) * stride_column) != 0 ? 1u : 0u) << i;
-  return bits;
-}
 
 /// One warp packs one atom: four lanes a row, eight rows a pass.
 template <bool Vectorised>
@@ -44,13 +26,18 @@ __global__ void __launch_bounds__(kPackWarps * 32)
   const int mask_index = static_cast<int>(rest / query_atoms);
   if (mask_index >= mask.batch * mask.heads) return;
 
-  const std::uint8_t* head =
-      mask.data + mask_index / mask.heads * mask.stride_batch + mask_index % mask.heads * mask.stride_head;
+  const std::int64_t atom = (std::int64_t{mask_index} * key_atoms + key_atom) * query_atoms + query_atom;
+  if (!atom_visible(mask.limits, query_atom, key_atom)) {
+    // Its words stay as they are: the limits hide each of their bits.
+    if (lane == 0) classes[atom] = static_cast<std::uint8_t>(MaskClass::empty);
+    return;
+  }
+
+  const std::uint8_t* head = mask_head(mask, mask_index);
   const int first_key = key_atom * kMaskAtom;
   const int piece = lane % 4;
   const int keys_inside = min(max(mask.keys - first_key, 0), kMaskAtom);
   const std::uint64_t inside = keys_inside == kMaskAtom ? ~std::uint64_t{0} : (std::uint64_t{1} << keys_inside) - 1;
-  const std::int64_t atom = (std::int64_t{mask_index} * key_atoms + key_atom) * query_atoms + query_atom;
 
   std::uint32_t bits[kMaskAtom / 8];
 #pragma unroll
@@ -85,8 +72,7 @@ __global__ void __launch_bounds__(kCompactThreads)
     compact_mask_kernel(MaskView mask, std::int32_t* counts, std::int32_t* keys) {
   __shared__ int warp_sums[kCompactThreads / 32];
   const int mask_index = static_cast<int>(blockIdx.x);
-  const std::uint8_t* row =
-      mask.data + mask_index / mask.heads * mask.stride_batch + mask_index % mask.heads * mask.stride_head;
+  const std::uint8_t* row = mask_head(mask, mask_index);
   std::int32_t* out = keys + std::int64_t{mask_index} * mask.keys;
   const int thread = static_cast<int>(threadIdx.x);
   int total = 0;
@@ -119,12 +105,6 @@ __global__ void __launch_bounds__(kCompactThreads)
   if (thread == 0) counts[mask_index] = total;
 }
 
-bool vectorisable(const MaskView& mask) {
-  const auto aligned = [](std::int64_t value) { return value % kBytesPerLoad == 0; };
-  return mask.stride_column == 1 && aligned(mask.stride_batch) && aligned(mask.stride_head) &&
-         aligned(mask.stride_row) && aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(mask.data)));
-}
-
 }  // namespace
 
 cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* classes, cudaStream_t stream) {
@@ -144,10 +124,21 @@ cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_
   return launch_kernel(compact_mask_kernel<false>, blocks, kCompactThreads, 0, stream, mask, counts, keys);
 }
 
+cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte* memory, cudaStream_t stream) {
+  const ReorderedPlan plan = reordered_plan(memory, std::int64_t{mask.batch} * mask.heads, mask.queries, mask.keys);
+  cudaError_t error = read_key_rows(mask, plan, stream);
+  if (error == cudaSuccess) error = order_keys(mask, plan, may_keep_natural, stream);
+  if (error == cudaSuccess) error = pack_ordered_atoms(mask, plan, stream);
+  return error;
+}
+
 cudaError_t load_plan_kernels() {
-  const cudaError_t error = load_kernels(pack_mask_kernel<true>, pack_mask_kernel<false>, compact_mask_kernel<true>,
-                                         compact_mask_kernel<false>);
-  return error != cudaSuccess ? error : load_tile_list_kernels();
+  cudaError_t error = load_kernels(pack_mask_kernel<true>, pack_mask_kernel<false>, compact_mask_kernel<true>,
+                                   compact_mask_kernel<false>);
+  for (const auto load :
+       {load_tile_list_kernels, load_key_row_kernels, load_key_order_kernels, load_ordered_atom_kernels})
+    if (error == cudaSuccess) error = load();
+  return error;
 }
 
 }  // namespace flashdma_bwd

@@ -7,8 +7,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "common/host_device.hpp"
 #include "common/parameters.hpp"
+#include "common/visibility.hpp"
 
 namespace flashdma_bwd {
 
@@ -28,11 +31,19 @@ struct MaskView {
   std::int64_t stride_head = 0;
   std::int64_t stride_row = 0;
   std::int64_t stride_column = 0;
+  Limits limits;  ///< what they hide is masked by every call that uses the plan, and need not be read
 };
 
 /// Atoms along a sequence: whole 128-wide tiles, so that no tile reads past them.
 FLASHDMA_HOST_DEVICE constexpr int mask_atoms(std::int64_t length) {
   return static_cast<int>((length + 127) / 128 * 2);
+}
+
+/// Whether the limits leave any pair of an atom.
+FLASHDMA_HOST_DEVICE inline bool atom_visible(const Limits& limits, int query_atom, int key_atom) {
+  const int query = query_atom * kMaskAtom;
+  const int key = key_atom * kMaskAtom;
+  return key + kMaskAtom - 1 >= query + limits.low && key <= query + kMaskAtom - 1 + limits.high;
 }
 
 /// Byte offsets in the memory of a natural plan of `heads` = batch x heads masks.
@@ -63,6 +74,15 @@ cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* 
 
 /// Builds the ascending active keys of each (batch, head) of a mask with one row.
 cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_t* keys, cudaStream_t stream);
+
+/// Builds the reordered layout in `memory`. `may_keep_natural`: a mask whose keys' own order promises no more tiles
+/// keeps it, which the mask's KeyOrder says.
+cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte* memory, cudaStream_t stream);
+
+/// Copies the keys of a reordered plan to [batch][mask head][seqlen_k], those past the end of a packed sequence as
+/// kPastEnd. parameters.list_heads are the mask's.
+cudaError_t clip_keys(const BackwardParameters& parameters, const std::int32_t* keys, std::int32_t* clipped,
+                      cudaStream_t stream);
 
 /// Builds parameters.list_* (whose pointers are const there; the memory is the caller's workspace) for tiles of block_m
 /// x block_n. Ranks are built where list_ranks is not nullptr.

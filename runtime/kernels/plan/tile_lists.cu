@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kListWarps = 4;
 constexpr int kRankThreads = 128;
+constexpr int kClipThreads = 256;
 
 /// A key tile of one (batch, list head), ready to be asked about query tiles.
 class KeyTileClasses {
@@ -24,12 +25,11 @@ class KeyTileClasses {
     // The list heads are the mask's heads; without a mask there is one list for all heads.
     if (p_.mask_classes != nullptr)
       classes_ = p_.mask_classes + batch * p_.mask_batch_stride + list_head * p_.mask_head_stride;
-    keys_ = sequence_.length_k;
-    if (p_.active_keys != nullptr) {
-      const int mask_head = batch * p_.compact_batch_stride + list_head;
-      active_ = p_.active_keys + std::int64_t{mask_head} * p_.seqlen_k;
-      keys_ = active_keys_in_sequence(p_, mask_head, sequence_);
-    }
+    const KeyList list = keys_of(p_, batch, list_head, sequence_);
+    active_ = list.keys;
+    keys_ = list.count;
+    if (p_.key_ranges != nullptr && active_ != nullptr)
+      ranges_ = p_.key_ranges + std::int64_t{batch * p_.compact_batch_stride + list_head} * mask_atoms(p_.seqlen_k);
   }
 
   __device__ void select(int key_tile) {
@@ -39,10 +39,19 @@ class KeyTileClasses {
       seen_ = whole_ = {0, 0};
       return;
     }
-    const int first = active_ != nullptr ? active_[first_key_] : first_key_;
-    const int last = active_ != nullptr ? active_[first_key_ + valid - 1] : first_key_ + valid - 1;
+    int first = active_ != nullptr ? active_[first_key_] : first_key_;
+    int last = active_ != nullptr ? active_[first_key_ + valid - 1] : first_key_ + valid - 1;
+    if (ranges_ != nullptr) {
+      first = kUnlimited;
+      last = -1;
+      for (int atom = first_key_ / kMaskAtom; atom <= (first_key_ + block_n_ - 1) / kMaskAtom; ++atom) {
+        first = min(first, ranges_[atom].first_position);
+        last = max(last, ranges_[atom].last_position);
+      }
+    }
     seen_ = visible_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
-    whole_ = valid < block_n_ ? TileRange{0, 0} : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
+    const bool some_missing = valid < block_n_ || last >= sequence_.length_k;
+    whole_ = some_missing ? TileRange{0, 0} : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
   }
 
   __device__ MaskClass classify(int query_tile) const {
@@ -69,6 +78,7 @@ class KeyTileClasses {
   Limits limits_;
   const std::uint8_t* classes_ = nullptr;
   const std::int32_t* active_ = nullptr;
+  const KeyAtomRange* ranges_ = nullptr;  ///< reordered keys: the positions of each atom
   int keys_ = 0;
   int first_key_ = 0;
   TileRange seen_;
@@ -116,7 +126,28 @@ __global__ void __launch_bounds__(kRankThreads)
   }
 }
 
+/// The keys of a mask's order for one sequence of a packed batch: those past its end lie at kPastEnd.
+__global__ void __launch_bounds__(kClipThreads)
+    clip_keys_kernel(const __grid_constant__ BackwardParameters p, const std::int32_t* keys, std::int32_t* clipped) {
+  const std::int64_t index = std::int64_t{blockIdx.x} * kClipThreads + threadIdx.x;
+  const std::int64_t head = index / p.seqlen_k;
+  const int slot = static_cast<int>(index % p.seqlen_k);
+  const int batch = static_cast<int>(head / p.list_heads);
+  if (batch >= p.batch) return;
+  const int mask = batch * p.compact_batch_stride + static_cast<int>(head % p.list_heads);
+  if (slot >= p.key_orders[mask].keys) return;
+  const int key = keys[std::int64_t{mask} * p.seqlen_k + slot];
+  clipped[index] = key < sequence_of(p, batch).length_k ? key : kPastEnd;
+}
+
 }  // namespace
+
+cudaError_t clip_keys(const BackwardParameters& parameters, const std::int32_t* keys, std::int32_t* clipped,
+                      cudaStream_t stream) {
+  const std::int64_t slots = std::int64_t{parameters.batch} * parameters.list_heads * parameters.seqlen_k;
+  return launch_kernel(clip_keys_kernel, static_cast<unsigned>((slots + kClipThreads - 1) / kClipThreads), kClipThreads,
+                       0, stream, parameters, keys, clipped);
+}
 
 cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, int block_n, cudaStream_t stream) {
   const std::int64_t lists = std::int64_t{parameters.batch} * parameters.list_heads * parameters.key_tiles;
@@ -132,7 +163,7 @@ cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, 
 }
 
 cudaError_t load_tile_list_kernels() {
-  return load_kernels(tile_list_kernel, tile_rank_kernel);
+  return load_kernels(tile_list_kernel, tile_rank_kernel, clip_keys_kernel);
 }
 
 }  // namespace flashdma_bwd

@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 4> kArchitectureWords = {"sm80", "
 inline constexpr std::array<std::string_view, 2> kFamilyWords = {"ampere", "hopper"};
 inline constexpr std::array<std::string_view, 2> kDataTypeWords = {"fp16", "bf16"};
 inline constexpr std::array<std::string_view, 3> kBiasWords = {"none", "key_vector", "tile"};
-inline constexpr std::array<std::string_view, 2> kLayoutWords = {"natural", "compacted"};
+inline constexpr std::array<std::string_view, 3> kLayoutWords = {"natural", "compacted", "reordered"};
 inline constexpr std::array<std::string_view, 3> kChoiceWords = {"any", "no", "yes"};
 inline constexpr std::array<std::string_view, 2> kProvenanceWords = {"derived", "measured"};
 

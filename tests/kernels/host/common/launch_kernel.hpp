@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <bit>
 #include <cstdint>
@@ -91,11 +92,32 @@ inline int __popc(unsigned value) {
 inline int __ffs(int value) {
   return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1;
 }
-inline unsigned __vsetne4(unsigned a, unsigned b) {
-  unsigned result = 0;
-  for (unsigned shift = 0; shift < 32; shift += 8)
-    result |= ((a >> shift & 255u) != (b >> shift & 255u) ? 1u : 0u) << shift;
-  return result;
+inline int __clz(int value) {
+  return std::countl_zero(static_cast<unsigned>(value));
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+  for (unsigned shift = 0; shift < 32; shift += 8) sum += (a >> shift & 255u) * (b >> shift & 255u);
+  return sum;
+}
+inline void __syncwarp() {
+  host_cuda::cta->warps[threadIdx.x / host_cuda::kWarp]->arrive_and_wait();
+}
+inline unsigned __match_any_sync(unsigned, int value) {
+  return host_cuda::exchange(value, [&](const auto& of, unsigned) {
+    unsigned bits = 0;
+    for (unsigned lane = 0; lane < host_cuda::kWarp; ++lane) bits |= (of(lane) == value ? 1u : 0u) << lane;
+    return bits;
+  });
+}
+inline int atomicAdd(int* address, int value) {
+  return std::atomic_ref<int>(*address).fetch_add(value);
+}
+inline int atomicMax(int* address, int value) {
+  std::atomic_ref<int> target(*address);
+  int old = target.load();
+  while (old < value && !target.compare_exchange_weak(old, value)) {
+  }
+  return old;
 }
 template <class T>
 T __ldg(const T* address) {

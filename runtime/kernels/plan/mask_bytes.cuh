@@ -1,0 +1,49 @@
+// From the bytes of a bool mask to bits.
+#pragma once
+
+#include "plan/mask_plan.hpp"
+
+namespace flashdma_bwd {
+
+inline constexpr int kBytesPerLoad = 16;
+
+/// The first row of a mask of the batch x heads.
+__device__ __forceinline__ const std::uint8_t* mask_head(const MaskView& mask, int mask_index) {
+  return mask.data + mask_index / mask.heads * mask.stride_batch + mask_index % mask.heads * mask.stride_head;
+}
+
+/// Bit 7 of each byte: whether the byte is not 0.
+__device__ __forceinline__ std::uint32_t flags_of_bytes(std::uint32_t word) {
+  return (((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u;
+}
+
+/// One bit a byte of 16: set where the byte is not 0.
+__device__ __forceinline__ std::uint32_t bits_of_bytes(const uint4& bytes) {
+  // A flag is 128: the dot products are 128 times the eight bits of two words.
+  const std::uint32_t low =
+      __dp4a(flags_of_bytes(bytes.y), 0x80402010u, __dp4a(flags_of_bytes(bytes.x), 0x08040201u, 0u));
+  const std::uint32_t high =
+      __dp4a(flags_of_bytes(bytes.w), 0x80402010u, __dp4a(flags_of_bytes(bytes.z), 0x08040201u, 0u));
+  return (low >> 7) + (high << 1);
+}
+
+/// The bits of keys first ... first + 15 of a mask row; keys from `keys` on are 0.
+template <bool Vectorised>
+__device__ __forceinline__ std::uint32_t load_bits(const std::uint8_t* row, std::int64_t stride_column, int first,
+                                                   int keys) {
+  if (Vectorised && first + kBytesPerLoad <= keys)
+    return bits_of_bytes(__ldg(reinterpret_cast<const uint4*>(row + first)));
+  std::uint32_t bits = 0;
+  for (int i = 0; i < kBytesPerLoad && first + i < keys; ++i)
+    bits |= (__ldg(row + (first + i) * stride_column) != 0 ? 1u : 0u) << i;
+  return bits;
+}
+
+/// Whether a row can be read 16 bytes at a time.
+inline bool vectorisable(const MaskView& mask) {
+  const auto aligned = [](std::int64_t value) { return value % kBytesPerLoad == 0; };
+  return mask.stride_column == 1 && aligned(mask.stride_batch) && aligned(mask.stride_head) &&
+         aligned(mask.stride_row) && aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(mask.data)));
+}
+
+}  // namespace flashdma_bwd
