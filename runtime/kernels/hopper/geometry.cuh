@@ -35,16 +35,19 @@ __device__ __forceinline__ int place_in_turn(const BackwardParameters& p, const 
 inline constexpr int kStepSlots = 8;
 
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kQueryStages, int kDOutStages, int kDScoreStages, int kConsumers>
+template <int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
 struct State {
   std::uint64_t key_full, value_full;
   std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
+  std::uint64_t bias_full[kBiasStages > 0 ? kBiasStages : 1], bias_empty[kBiasStages > 0 ? kBiasStages : 1];
   StepInfo steps[kStepSlots];
   KeyItem item;
-  HeadWalk walk;  ///< the producer's
+  HeadWalk walk;         ///< the producer's
+  KeyItem cleared_item;  ///< tile bias: the item whose zeros of dBias this CTA writes
+  HeadWalk cleared_walk;
   int step_count;
 };
 
@@ -63,6 +66,7 @@ struct Geometry {
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
+  static constexpr int kBiasStages = tile_bias_stages(kConfig);
 
   /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeysOfConsumer = 64;
@@ -75,7 +79,7 @@ struct Geometry {
   using QueryTile = PanelTile<kM, kD>;
   using KeyTile = PanelTile<kN, kD, widest_panel(kDQueryColumns)>;  ///< K: a share of dQ takes whole panels
   using ValueTile = PanelTile<kN, kD>;
-  using PairTile = PanelTile<kM, kN>;  ///< dS: queries x keys; a panel holds the keys of one warpgroup
+  using PairTile = PanelTile<kM, kN>;  ///< dS and a tile bias: queries x keys; a panel holds the keys of one warpgroup
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
   // Shared memory: byte offsets.
@@ -86,7 +90,8 @@ struct Geometry {
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
-  static constexpr int kLse = kDQuery + kLayout.d_query;
+  static constexpr int kTileBias = kDQuery + kLayout.d_query;
+  static constexpr int kLse = kTileBias + kLayout.tile_bias;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;
   static constexpr int kBiasSums = kKeyBias + kN * 4;
@@ -95,8 +100,9 @@ struct Geometry {
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
   static_assert(kLayout.key == KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
-                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes);
-  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kConsumers>;
+                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes &&
+                kLayout.tile_bias == kBiasStages * PairTile::kBytes);
+  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 };
 

@@ -7,11 +7,13 @@
 
 namespace flashdma_bwd::hopper {
 
-/// Loads the item's K and V once and Q, dO and the statistics of every step, and says what each step is. One thread.
+/// Loads the item's K and V once and Q, dO, the statistics and the tile bias of every step, and says what each step is.
+/// One thread.
 template <KernelConfig kConfig>
 class Loader {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
  public:
   __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
@@ -32,6 +34,7 @@ class Loader {
         const RingPosition<G::kDOutStages> d_out(index);
         const TileStep step = step_of(walk, i);
         const int first_query = step.tile * G::kM;
+        if constexpr (kTileBias) load_bias_tile(index, first_query);
 
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
         state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
@@ -54,6 +57,26 @@ class Loader {
                                     head / p.mask_heads_per_head * p.mask_head_stride +
                                     std::int64_t{state.item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  /// The biases of the index-th step, whose head is that of the walk. They are read before Q's buffer is free again,
+  /// and come from further away.
+  __device__ __forceinline__ void load_bias_tile(int index, int first_query) {
+    using Tile = typename G::PairTile;
+    const RingPosition<G::kBiasStages> ring(index);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.bias_empty[ring.stage]), ring.parity ^ 1);
+    const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage]);
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
+    const int length = state.item.sequence.length_q;
+    const int head = state.walk.head / p.bias.heads_per_head;
+    const int batch = p.bias.stride_batch == 0 ? 0 : state.item.batch;
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel)
+      ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
+                                   maps.bias,
+                                   {state.item.first_position + panel * Tile::kPanelColumns,
+                                    p.seqlen_q - length + first_query, length, head, batch},
+                                   full, ptx::kEvictFirst);
   }
 
   template <class Tile>
@@ -96,17 +119,19 @@ class Loader {
   State& state;
 };
 
-/// Adds a consumer's share of every step's dQ to its scratch in global memory. One warp.
+/// Adds a consumer's share of every step's dQ to its scratch in global memory, and stores its keys' dS as the gradient
+/// of a tile bias. One warp.
 template <KernelConfig kConfig>
 class DQueryReducer {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
 
  public:
-  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
-                                           State& shared_state, int consumer)
-      : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
+  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                           std::uint32_t shared, State& shared_state, int consumer)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
@@ -120,6 +145,8 @@ class DQueryReducer {
     for (int i = 0; i < steps; ++i) {
       ptx::mbarrier_wait_parity(full, i & 1);
       const StepInfo info = state.steps[i % kStepSlots];
+      if constexpr (kTileBias)
+        if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
       const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
       std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
@@ -146,6 +173,9 @@ class DQueryReducer {
       __syncwarp();
       if (lane == 0) {
         ptx::mbarrier_arrive(empty);
+        if constexpr (kTileBias)
+          if (p.bias_gradient != BiasGradient::none)
+            ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
         if (turn != nullptr) ptx::st_release(turn, rank + 1);
       }
     }
@@ -154,7 +184,19 @@ class DQueryReducer {
   }
 
  private:
+  /// Stores dS of the step with the consumer's keys: who hands dQ over has long stored its dS in the ring. Where masks
+  /// hide pairs, and past the ends of a sequence, dS is 0.
+  __device__ __forceinline__ void start_bias_gradient(int i, const StepInfo& info) const {
+    using Tile = typename G::PairTile;
+    ptx::cp_async_bulk_tensor_4d_store(
+        maps.d_bias,
+        {state.item.first_position + consumer_ * Tile::kPanelColumns, info.first_query, info.head, state.item.batch},
+        shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
+        ptx::kEvictFirst);
+  }
+
   const BackwardParameters& p;
+  const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
   int consumer_;
