@@ -89,11 +89,17 @@ TEST_CASE("tiles of a tile bias take the room that there is, and that of a key b
   config.bias = BiasKind::none;
   CHECK(hopper_shared_memory(config).tile_bias == 0);
   config.bias = BiasKind::tile;
+  config.head_dim = 96;
+  CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);
   config.head_dim = 64;
+  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);  // more would fit
   config.tile.block_m = 128;
   CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);
   CHECK(shared_memory_bytes(config) == 232192);
   CHECK(shared_memory_bytes(config) <= kSharedMemoryOf90);
+  config.tile.q_stages = 3;
+  CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);  // too much then, as the total says
+  CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
 }
 
 TEST_CASE("threads, keys and registers of a pair are those of one of its CTAs") {

@@ -63,10 +63,10 @@ constexpr int pair_other_d_score_stages(const KernelConfig& config) {
   return config.head_dim > 192 ? 1 : 2;
 }
 
-/// Buffers of a tile bias: as many as the shared memory leaves room for, two at most.
-constexpr int tile_bias_stages(const KernelConfig& config) {
-  return config.bias != BiasKind::tile ? 0 : config.tile.block_m > 64 ? 1 : 2;
-}
+/// What compute capability 9.0 gives a block: the tiles of a tile bias fill it up.
+inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
+/// Tiles of a tile bias at most: the loads do not run further ahead.
+inline constexpr int kMostTileBiasStages = 3;
 
 /// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after tile_bias.
 struct HopperSharedMemory {
@@ -76,7 +76,7 @@ struct HopperSharedMemory {
   int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
-  int tile_bias = 0;    ///< tiles of a tile bias: block_m x block_n 16-bit each
+  int tile_bias = 0;    ///< tiles of a tile bias, block_m x block_n 16-bit each: as many as there is room for, but one
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
@@ -107,9 +107,13 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
-    layout.tile_bias = tile_bias_stages(config) * tile.block_m * tile.block_n * 2;
-    if (config.bias != BiasKind::tile)
+    if (config.bias == BiasKind::tile) {
+      const int bytes = tile.block_m * tile.block_n * 2;
+      const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
+      layout.tile_bias = (room < 1 ? 1 : room > kMostTileBiasStages ? kMostTileBiasStages : room) * bytes;
+    } else {
       layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+    }
   }
   return layout;
 }

@@ -103,10 +103,11 @@ class Backward {
       // The warps that store it as dBias have to be done with it, too.
       initialise(state.d_score_empty[i], G::kConsumerWarps + (clears_bias_gradient() ? G::kConsumers : 0));
     }
-    for (int i = 0; i < G::kBiasStages; ++i) {
-      initialise(state.bias_full[i], 1);
-      initialise(state.bias_empty[i], G::kConsumerWarps);
-    }
+    for (int i = 0; i < G::kBiasStages; ++i)
+      for (int consumer = 0; consumer < G::kConsumers; ++consumer) {
+        initialise(state.bias_full[i][consumer], 1);
+        initialise(state.bias_empty[i][consumer], 4);
+      }
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);
       initialise(state.d_query_empty[i], 1);

@@ -47,6 +47,8 @@ class Consumer {
   /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
   /// registers for that.
   static constexpr bool kReadMaskEarly = kM == 64;
+  /// Whether they are asked for 32 queries at a time: with 128 queries and a tile bias there are none for all at once.
+  static constexpr bool kReadMaskInParts = kM == 128 && kTileBias;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both; with 128
   /// columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kM == 64 && (kD <= 96 || kSoftcap);
@@ -220,14 +222,14 @@ class Consumer {
     }
     if constexpr (kTileBias) {
       const BiasRing ring(i);
-      wait(state.bias_full[ring.stage], ring.parity);
+      wait(state.bias_full[ring.stage][consumer_], ring.parity);
       BiasFragments<kType> bias{rows_of_pairs(shared_ + G::kTileBias + ring.stage * PairTile::kBytes),
                                 PairTile::kRowBytes};
       exponentiate<kConfig>(p, s, lse, key_bias, bias, slope_);
       const bool masked = __any_sync(0xffffffffu, bias.masks());
       if (masked) bias.hide(s);
       __syncwarp();
-      arrive(state.bias_empty[ring.stage]);
+      arrive(state.bias_empty[ring.stage][consumer_]);
       return masked;
     } else {
       exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
@@ -235,13 +237,29 @@ class Consumer {
     }
   }
 
-  /// The mask's bits of the warp's keys.
-  __device__ __forceinline__ void read_mask(MaskColumns<kM>& mask, const StepInfo& info) const {
-    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom), warp(), lane());
+  /// The mask's bits of the warp's keys, of the queries from 32 `first_word` on.
+  template <int kQueries>
+  __device__ __forceinline__ void read_mask(MaskColumns<kQueries>& mask, const StepInfo& info,
+                                            int first_word = 0) const {
+    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + 32 * first_word,
+              warp(), lane());
   }
 
   /// Clears the probabilities of the pairs that are not visible.
   __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
+    if constexpr (kReadMaskInParts) {
+#pragma unroll
+      for (int w = 0; w < kM / 32; ++w) {
+        MaskColumns<32> part;
+        if (info.mask_words != nullptr) read_mask(part, info, w);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const VisibleQueries visible(state.item.limits, position(half), info.first_query);
+          hide_pairs(probability, part, info.mask_words != nullptr, visible, half, lane(), w);
+        }
+      }
+      return;
+    }
     if (!kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

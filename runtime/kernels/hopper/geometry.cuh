@@ -42,7 +42,8 @@ struct State {
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
-  std::uint64_t bias_full[kBiasStages > 0 ? kBiasStages : 1], bias_empty[kBiasStages > 0 ? kBiasStages : 1];
+  std::uint64_t bias_full[kBiasStages + 1][kConsumers];  ///< one more than there are, for kernels without
+  std::uint64_t bias_empty[kBiasStages + 1][kConsumers];
   StepInfo steps[kStepSlots];
   KeyItem item;
   HeadWalk walk;         ///< the producer's
@@ -66,7 +67,6 @@ struct Geometry {
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
-  static constexpr int kBiasStages = tile_bias_stages(kConfig);
 
   /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeysOfConsumer = 64;
@@ -84,6 +84,7 @@ struct Geometry {
 
   // Shared memory: byte offsets.
   static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  static constexpr int kBiasStages = kLayout.tile_bias / PairTile::kBytes;
   static constexpr int kKey = 0;
   static constexpr int kValue = kKey + kLayout.key;
   static constexpr int kQuery = kValue + kLayout.value;

@@ -34,7 +34,8 @@ class Loader {
         const RingPosition<G::kDOutStages> d_out(index);
         const TileStep step = step_of(walk, i);
         const int first_query = step.tile * G::kM;
-        if constexpr (kTileBias) load_bias_tile(index, first_query);
+        // With two buffers the bias's is free before Q's is, with one it is free last.
+        if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, first_query);
 
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
         state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
@@ -46,6 +47,7 @@ class Loader {
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
         load_query_tile(maps.d_out, G::kDOut, d_out.stage, state.d_out_full[d_out.stage], first_query, walk.head,
                         maps.row_dot, G::kRowDot);
+        if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, first_query);
       }
     }
   }
@@ -59,24 +61,31 @@ class Loader {
     return p.mask_words + first_atom * kMaskAtom + first_query;
   }
 
-  /// The biases of the index-th step, whose head is that of the walk. They are read before Q's buffer is free again,
-  /// and come from further away.
+  /// The biases of the index-th step, whose head is that of the walk: those of each consumer's keys, a panel, as soon
+  /// as it has read the last ones, so that the consumers can drift apart.
   __device__ __forceinline__ void load_bias_tile(int index, int first_query) {
     using Tile = typename G::PairTile;
+    static_assert(Tile::kPanels == G::kConsumers);
     const RingPosition<G::kBiasStages> ring(index);
-    ptx::mbarrier_wait_parity(ptx::shared_address(&state.bias_empty[ring.stage]), ring.parity ^ 1);
-    const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage]);
-    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
     const int length = state.item.sequence.length_q;
     const int head = state.walk.head / p.bias.heads_per_head;
     const int batch = p.bias.stride_batch == 0 ? 0 : state.item.batch;
+    for (unsigned missing = (1u << Tile::kPanels) - 1; missing != 0;) {
 #pragma unroll
-    for (int panel = 0; panel < Tile::kPanels; ++panel)
-      ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
-                                   maps.bias,
-                                   {state.item.first_position + panel * Tile::kPanelColumns,
-                                    p.seqlen_q - length + first_query, length, head, batch},
-                                   full, ptx::kEvictFirst);
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        if ((missing >> panel & 1u) == 0 ||
+            !ptx::mbarrier_test_parity(ptx::shared_address(&state.bias_empty[ring.stage][panel]), ring.parity ^ 1))
+          continue;
+        missing &= ~(1u << panel);
+        const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
+        ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
+        ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
+                                     maps.bias,
+                                     {state.item.first_position + panel * Tile::kPanelColumns,
+                                      p.seqlen_q - length + first_query, length, head, batch},
+                                     full, ptx::kEvictFirst);
+      }
+    }
   }
 
   template <class Tile>

@@ -83,6 +83,19 @@ __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std:
       : "memory");
 }
 
+/// Whether it has completed.
+__device__ __forceinline__ bool mbarrier_test_parity(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // --- The asynchronous proxy ---
 
 /// Orders this thread's writes to shared memory before later accesses of the asynchronous proxy: wgmma's operands, bulk

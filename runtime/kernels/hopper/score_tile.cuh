@@ -64,15 +64,16 @@ __device__ __forceinline__ void keep_visible(float (&p)[Count], std::uint32_t qu
 }
 
 /// Clears the probabilities of a lane's key `half` with the queries that do not see it, by selection: their scores may
-/// have overflowed. `mask` counts where `masked`. All lanes of the warp.
+/// have overflowed. `mask` counts where `masked`, and is of the queries from 32 `first_word` on. All lanes of the warp.
 template <int Count, int M>
 __device__ __forceinline__ void hide_pairs(float (&p)[Count], const MaskColumns<M>& mask, bool masked,
-                                           const VisibleQueries& visible, int half, int lane) {
+                                           const VisibleQueries& visible, int half, int lane, int first_word = 0) {
 #pragma unroll
   for (int w = 0; w < M / 32; ++w) {
-    std::uint32_t queries = bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w);
+    const int first = 32 * (first_word + w);
+    std::uint32_t queries = bits_from(visible.low - first) & bits_below(visible.high - first);
     if (masked) queries &= mask.queries_of_key(w, half, lane);
-    keep_visible(p, queries, w, half, lane);
+    keep_visible(p, queries, first_word + w, half, lane);
   }
 }
 
