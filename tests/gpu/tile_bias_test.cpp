@@ -188,6 +188,22 @@ TEST_CASE("a tile bias whose heads or sequences have the stride 0", "[tile-bias]
   }
 }
 
+TEST_CASE("the size of a workspace does not depend on where a tile bias lies", "[tile-bias]") {
+  for (const int head_dim : {64, 128}) {
+    Problem host(problem(head_dim, 1000, 1000));
+    DeviceProblem device(host);
+    Arguments& arguments = device.arguments();
+    CHECK(copies_move_bias(arguments));
+    std::size_t moved = 0;
+    std::size_t not_moved = 0;
+    REQUIRE(workspace_size(arguments, moved).ok());
+    arguments.d_bias.data = static_cast<char*>(arguments.d_bias.data) + 2;  // never written
+    CHECK_FALSE(copies_move_bias(arguments));
+    REQUIRE(workspace_size(arguments, not_moved).ok());
+    CHECK(moved == not_moved);
+  }
+}
+
 TEST_CASE("kernels that move a tile bias refuse those that copies cannot move", "[tile-bias]") {
   std::size_t refused = 0;
   for (const KernelName& kernel : kernels_under_test()) {

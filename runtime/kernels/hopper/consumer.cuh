@@ -3,7 +3,8 @@
 // A step i computes, with the warpgroup's keys as the rows of its products:
 //
 //     S^T = K Q^T,  dP^T = V dO^T                       accumulators
-//     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory
+//     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory, from
+//                                                       where it is stored as a tile bias's gradient, too
 //     dV += P^T dO,  dK += dS^T Q                       P^T and dS^T are operands as they stand in the registers
 //     dQ = dS K                                         a share of the dQ of all the item's keys, one step late
 //
