@@ -42,14 +42,16 @@ struct State {
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
-  std::uint64_t bias_full[kBiasStages + 1][kConsumers];  ///< one more than there are, for kernels without
-  std::uint64_t bias_empty[kBiasStages + 1][kConsumers];
   StepInfo steps[kStepSlots];
   KeyItem item;
-  HeadWalk walk;         ///< the producer's
-  KeyItem cleared_item;  ///< tile bias: the item whose zeros of dBias this CTA writes
-  HeadWalk cleared_walk;
+  HeadWalk walk;  ///< the producer's
   int step_count;
+
+  // With a tile bias.
+  std::uint64_t bias_full[kBiasStages + 1][kConsumers];  ///< one more than there are, for kernels without
+  std::uint64_t bias_empty[kBiasStages + 1][kConsumers];
+  KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
+  HeadWalk cleared_walk;
 };
 
 template <KernelConfig kConfig>
