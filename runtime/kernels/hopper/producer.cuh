@@ -70,7 +70,8 @@ class Loader {
     const int length = state.item.sequence.length_q;
     const int head = state.walk.head / p.bias.heads_per_head;
     const int batch = p.bias.stride_batch == 0 ? 0 : state.item.batch;
-    for (unsigned missing = (1u << Tile::kPanels) - 1; missing != 0;) {
+    unsigned missing = (1u << Tile::kPanels) - 1;
+    while (true) {
 #pragma unroll
       for (int panel = 0; panel < Tile::kPanels; ++panel) {
         if ((missing >> panel & 1u) == 0 ||
@@ -85,8 +86,12 @@ class Loader {
                                       p.seqlen_q - length + first_query, length, head, batch},
                                      full, ptx::kEvictFirst);
       }
+      if (missing == 0) break;
+      __nanosleep(kPollNanoseconds);
     }
   }
+
+  static constexpr unsigned kPollNanoseconds = 40;  ///< the computing warps need the issue slots
 
   template <class Tile>
   __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
