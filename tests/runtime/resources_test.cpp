@@ -90,7 +90,7 @@ TEST_CASE("tiles of a tile bias take the room that there is, and that of a key b
   CHECK(hopper_shared_memory(config).tile_bias == 0);
   config.bias = BiasKind::tile;
   config.head_dim = 96;
-  CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);
+  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);
   config.head_dim = 64;
   CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);  // more would fit
   config.tile.block_m = 128;
