@@ -88,6 +88,7 @@ void add_explain(CLI::App& verb, Options& options) {
   verb.add_option("--bias", p.bias, "how the additive bias reaches a score tile")
       ->transform(one_of(choices<BiasKind>()))
       ->option_text("none|key_vector|tile [none]");
+  verb.add_flag("--bias-copies", p.bias_copies, "tensor copies can move the tiles of a tile bias and of its gradient");
   verb.add_flag("--softcap", p.softcap, "scores are capped");
   verb.add_flag("--causal", p.causal, "causal, or a window");
   verb.add_flag("--deterministic", p.deterministic, "bitwise the same on every run");

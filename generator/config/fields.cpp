@@ -96,6 +96,7 @@ constexpr Field kWhen[] = {
     {.name = "data_type", .type = words, .words = kDataTypeWords},
     {.name = "bias", .type = words, .words = kBiasWords},
     {.name = "layout", .type = words, .words = kLayoutWords},
+    {.name = "bias_copies", .type = flag},
     {.name = "softcap", .type = flag},
     {.name = "causal", .type = flag},
     {.name = "deterministic", .type = flag},

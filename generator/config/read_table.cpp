@@ -28,6 +28,7 @@ When read_when(const Node& node, Diagnostics& diagnostics) {
     const std::optional<bool> value = reader.flag(key);
     return !value ? Choice::any : *value ? Choice::yes : Choice::no;
   };
+  when.bias_copies = choice("bias_copies");
   when.softcap = choice("softcap");
   when.causal = choice("causal");
   when.deterministic = choice("deterministic");

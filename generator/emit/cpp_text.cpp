@@ -78,6 +78,7 @@ std::string cpp_when(const When& when) {
   set("data_types", when.data_types.bits, all.data_types.bits);
   set("biases", when.biases.bits, all.biases.bits);
   set("layouts", when.layouts.bits, all.layouts.bits);
+  choice("bias_copies", when.bias_copies);
   choice("softcap", when.softcap);
   choice("causal", when.causal);
   choice("deterministic", when.deterministic);

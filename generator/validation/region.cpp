@@ -18,7 +18,7 @@ std::uint32_t bits_of(Choice choice) {
   return choice == Choice::any ? kBoth : choice == Choice::yes ? 2u : 1u;
 }
 
-constexpr std::string_view kFlagAxes[] = {"softcap", "causal", "deterministic", "masked"};
+constexpr std::string_view kFlagAxes[] = {"softcap", "causal", "deterministic", "masked", "bias_copies"};
 constexpr std::string_view kRangeAxisNames[] = {"seqlen_q", "seqlen_k", "work_items_per_sm", "mask_density"};
 
 std::string words_in(std::uint32_t bits, std::span<const std::string_view> words) {
@@ -62,7 +62,8 @@ Region region_of(const When& when) {
                  bits_of(when.softcap),
                  bits_of(when.causal),
                  bits_of(when.deterministic),
-                 bits_of(when.masked)};
+                 bits_of(when.masked),
+                 bits_of(when.bias_copies)};
   region.ranges = {when.seqlen_q, when.seqlen_k, when.work_items_per_sm, when.mask_density};
   return region;
 }
@@ -146,6 +147,11 @@ std::vector<Region> simplify(std::vector<Region> regions) {
 bool admits(const Region& region, DataType data_type, BiasKind bias, bool softcap) {
   return (region.sets[0] >> static_cast<unsigned>(data_type) & 1u) != 0 &&
          (region.sets[1] >> static_cast<unsigned>(bias) & 1u) != 0 && (region.sets[3] >> (softcap ? 1u : 0u) & 1u) != 0;
+}
+
+bool admits_uncopied_tile_bias(const Region& region) {
+  return (region.sets[1] >> static_cast<unsigned>(BiasKind::tile) & 1u) != 0 &&
+         ((region.sets[3] & 2u) != 0 || (region.sets[7] & 1u) != 0);
 }
 
 std::string describe(const Region& region) {

@@ -14,7 +14,8 @@
 
 namespace flashdma_bwd::generator {
 
-inline constexpr std::size_t kSetAxes = 7;    ///< data type, bias, layout, softcap, causal, deterministic, masked
+inline constexpr std::size_t kSetAxes =
+    8;  ///< data type, bias, layout, softcap, causal, deterministic, masked, bias copies
 inline constexpr std::size_t kRangeAxes = 4;  ///< seqlen_q, seqlen_k, work items per SM, mask density
 
 struct Region {
@@ -36,6 +37,8 @@ std::vector<Region> intersect(const std::vector<Region>& regions, const Region& 
 std::vector<Region> simplify(std::vector<Region> regions);
 
 bool admits(const Region& region, DataType data_type, BiasKind bias, bool softcap);
+/// Whether a problem with a tile bias may have a softcap or a bias that tensor copies cannot move.
+bool admits_uncopied_tile_bias(const Region& region);
 
 /// "bias key_vector, deterministic, seqlen_k 4097..": what narrows the region, empty for the whole domain.
 std::string describe(const Region& region);

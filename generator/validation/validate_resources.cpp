@@ -75,6 +75,13 @@ bool decides(const std::vector<Region>& decided, BiasKind bias) {
 }
 
 void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnostics& diagnostics) {
+  if (row.use.family == KernelFamily::hopper && !row.use.cta_pair &&
+      std::ranges::any_of(decided, admits_uncopied_tile_bias))
+    diagnostics.add(Rule::tile_bias, place_of(row, "family"),
+                    "the row decides problems with a tile bias that kernels of the family hopper do not serve: they "
+                    "move its tiles by tensor copies, and not with a softcap",
+                    {"add `bias: [none, key_vector]` to its `when`, and for `bias: tile, bias_copies: true, softcap: "
+                     "false` a row of its own; a row of the family ampere serves the rest"});
   if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
   diagnostics.add(Rule::tile_bias, place_of(row, "cta_pair"),
                   "the row decides problems with a tile bias, which kernels of cta_pair do not read",

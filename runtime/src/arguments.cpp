@@ -152,6 +152,21 @@ Check check_grid(const flashdma_bwd_arguments& a) {
   return {};
 }
 
+bool is_masked(const flashdma_bwd_arguments& a) {
+  return a.plan != nullptr || a.mask.data != nullptr;
+}
+
+/// What a tensor map asks of an address and of strides. One of 0, that of the queries apart, broadcasts.
+bool is_copied_tensor(const flashdma_bwd_pair_tensor& t) {
+  constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements
+  const auto fits = [](std::int64_t size, std::int64_t stride) {
+    return size <= 1 || (stride % 8 == 0 && stride >= 0 && stride < kLongestStride);
+  };
+  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 && (t.columns == 1 || t.stride_column == 1) &&
+         fits(t.batch, t.stride_batch) && fits(t.heads, t.stride_head) && fits(t.rows, t.stride_row) &&
+         (t.rows == 1 || t.stride_row > 0);
+}
+
 }  // namespace
 
 bool is_key_vector(const flashdma_bwd_pair_tensor& bias, std::int64_t seqlen_k) {
@@ -207,6 +222,21 @@ KeyLayout key_layout_of(const flashdma_bwd_arguments& a) {
   return tile_bias || a.seqlen_k < kFewestReorderedKeys ? KeyLayout::natural : KeyLayout::reordered;
 }
 
+bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {
+  if (a.bias.data == nullptr || is_key_vector(a.bias, a.seqlen_k)) return false;
+  // Keys that a plan has put into another order are no box of a tensor.
+  if (is_masked(a) && key_layout_of(a) != KeyLayout::natural) return false;
+  // The gradient is dS as it stands: one pair each, in the type in which dS multiplies K.
+  const flashdma_bwd_pair_tensor& d = a.d_bias;
+  if (d.data != nullptr && (d.data_type != a.data_type || d.batch != a.batch || d.heads != a.heads)) return false;
+  for (const flashdma_bwd_pair_tensor* t : {&a.bias, &d}) {
+    if (t->data == nullptr) continue;
+    if (t->rows != a.seqlen_q || t->columns != a.seqlen_k || t->rows == 0) return false;
+    if (!whatever_memory && !is_copied_tensor(*t)) return false;
+  }
+  return true;
+}
+
 Problem problem_of(const flashdma_bwd_arguments& a) {
   Problem problem;
   problem.data_type = a.data_type == FLASHDMA_BWD_FP16 ? DataType::fp16 : DataType::bf16;
@@ -215,8 +245,9 @@ Problem problem_of(const flashdma_bwd_arguments& a) {
   problem.softcap = a.softcap > 0;
   problem.causal = a.causal != 0 || a.window_left >= 0 || a.window_right >= 0;
   problem.deterministic = (a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0;
-  problem.masked = a.plan != nullptr || a.mask.data != nullptr;
+  problem.masked = is_masked(a);
   if (problem.masked) problem.layout = key_layout_of(a);
+  problem.bias_copies = is_copied_bias(a, false);
   problem.mask_density = problem.masked && a.mask_density != 0 ? a.mask_density : 1000;
   problem.batch = a.batch;
   problem.heads = a.heads;

@@ -1,7 +1,8 @@
 // The rules of flashdma_bwd_arguments, and the problem that selection sees in them.
 //
 // Rules come in two groups. Those of the problem concern sizes, types, flags and which pointers are given: they are all
-// that selection and the size queries need. Those of the memory concern addresses and strides.
+// that the size queries need, and all that selection needs but for tile biases. Those of the memory concern addresses
+// and strides.
 #pragma once
 
 #include <flashdma_bwd/flashdma_bwd.h>
@@ -34,6 +35,10 @@ KeyLayout key_layout_of(const flashdma_bwd_arguments& arguments);
 
 /// What selection knows about a call. The problem's rules hold.
 Problem problem_of(const flashdma_bwd_arguments& arguments);
+
+/// Whether tensor copies can move the tiles of a tile bias and of its gradient, as far as addresses and strides go into
+/// it. `whatever_memory`: as far as the problem's sizes and types do.
+bool is_copied_bias(const flashdma_bwd_arguments& arguments, bool whatever_memory);
 
 /// Whether a bias is one value per key.
 bool is_key_vector(const flashdma_bwd_pair_tensor& bias, std::int64_t seqlen_k);

@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "arguments.hpp"
 #include "device_traits.hpp"
@@ -98,15 +99,41 @@ struct Prepared {
   Resolution resolution;
 };
 
-Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
+/// All but the resolution.
+Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
   if (Check failure = check_problem(arguments)) return failure;
   call.idle = has_no_outputs(*arguments);
   if (call.idle) return {};
   call.arguments = without_idle_parts(*arguments);
   call.request = request_for(call.arguments);
-  if (Check failure = current_device_traits(call.request.device)) return failure;
   if (!call.request.table_only) call.piece_steps = environment().piece_steps;
-  return resolve(dispatch_table(), environment(), call.request, call.resolution);
+  return current_device_traits(call.request.device);
+}
+
+Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
+  if (Check failure = prepare_request(arguments, call)) return failure;
+  return call.idle ? Check() : resolve(dispatch_table(), environment(), call.request, call.resolution);
+}
+
+/// Addresses and strides of a tile bias go into the choice of its kernel, but not into the size of the workspace: it is
+/// enough for any. A failure where there is no kernel with any.
+Check largest_workspace(const Prepared& call, std::size_t& bytes) {
+  Check failure;
+  bool found = false;
+  for (const bool copies : {false, true}) {
+    if (copies && !is_copied_bias(call.arguments, true)) continue;
+    Request request = call.request;
+    request.problem.bias_copies = copies;
+    Resolution resolution;
+    if (Check refusal = resolve(dispatch_table(), environment(), request, resolution)) {
+      if (!failure) failure = std::move(refusal);
+      continue;
+    }
+    found = true;
+    bytes =
+        std::max(bytes, backward_workspace_bytes(call.arguments, resolution.config, request.device, call.piece_steps));
+  }
+  return found ? Check() : failure;
 }
 
 /// The arguments of a plan's functions: with a mask, and without a plan.
@@ -211,11 +238,9 @@ flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* argu
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(bytes, "bytes")) return failure;
     Prepared call;
-    if (Check failure = prepare_call(arguments, call)) return failure;
-    *bytes = call.idle ? 0
-                       : backward_workspace_bytes(call.arguments, call.resolution.config, call.request.device,
-                                                  call.piece_steps);
-    return {};
+    if (Check failure = prepare_request(arguments, call)) return failure;
+    *bytes = 0;
+    return call.idle ? Check() : largest_workspace(call, *bytes);
   });
 }
 

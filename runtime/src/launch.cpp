@@ -62,12 +62,10 @@ TensorView view(const flashdma_bwd_tensor& t) {
 }
 
 PairView view(const flashdma_bwd_pair_tensor& t, std::int64_t heads) {
-  return {t.data,
-          t.batch > 1 ? t.stride_batch : 0,
-          t.heads > 1 ? t.stride_head : 0,
-          t.rows > 1 ? t.stride_row : 0,
+  return {t.data, t.batch > 1 ? t.stride_batch : 0, t.heads > 1 ? t.stride_head : 0, t.rows > 1 ? t.stride_row : 0,
           t.columns > 1 ? t.stride_column : 0,
-          static_cast<int>(heads / std::max<std::int64_t>(t.heads, 1))};
+          // Heads that are broadcast by a stride of 0 are one.
+          static_cast<int>(t.stride_head == 0 ? heads : heads / std::max<std::int64_t>(t.heads, 1))};
 }
 
 /// The mask as a plan holds it: where it comes from, the plan if there is one, does not matter for its shape.
@@ -411,7 +409,9 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && call.mask.scattered() && p.d_k_partial == nullptr)
     chain.run("kernel that clears dK and dV", clear_d_key_value(p, stream));
   const bool stored_by_kernel = call.bias_output.data != nullptr && call.bias_scratch == nullptr;
-  if (chain.ok() && stored_by_kernel)
+  // Without a work table the main kernel clears what it does not store.
+  const bool clears = copies_bias(tile.family, kernel.config.bias) && p.work == nullptr && p.items > 0;
+  if (chain.ok() && stored_by_kernel && !clears)
     chain.run("kernel that clears dBias", clear_bias_gradient(call.bias_output, stream));
   if (chain.ok() && p.items > 0) chain.run("main kernel", kernel.launch(p, stream));
   if (chain.ok()) chain.run("dQ conversion kernel", convert_d_query(p, kernel.config.head_dim, stream));

@@ -58,6 +58,10 @@ std::string mismatch(const KernelConfig& config, const Problem& problem, const D
   if (config.bias != problem.bias) return differs("the call's bias", word(config.bias), word(problem.bias));
   if (config.softcap != problem.softcap)
     return differs("the call's softcap", config.softcap ? "yes" : "no", problem.softcap ? "yes" : "no");
+  if (copies_bias(config.tile.family, config.bias) && !problem.bias_copies)
+    return "it moves a tile bias and its gradient by tensor copies, which cannot move these: they need an element for "
+           "each query and key, a plan in the keys' own order, addresses and strides of 16 bytes, and of the gradient "
+           "the data type of the problem and all heads and sequences";
   if (const int needed = shared_memory_bytes(config); needed > device.shared_memory_per_block)
     return "it needs " + std::to_string(needed) + " bytes of shared memory and the GPU gives a block " +
            std::to_string(device.shared_memory_per_block);

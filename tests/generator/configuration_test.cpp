@@ -57,7 +57,7 @@ TEST_CASE("every part of a row is read", "[configuration]") {
   const SourceFile source{"t.yaml", "configs/tables/sm90.yaml", R"(architecture: sm90
 rows:
 - when: {head_dim: 128, data_type: bf16, bias: [key_vector, tile], layout: compacted, softcap: false, causal: true,
-         deterministic: true, masked: true, seqlen_q: 512, seqlen_k: 4096.., work_items_per_sm: ..8, mask_density: 10..500}
+         deterministic: true, masked: true, bias_copies: true, seqlen_q: 512, seqlen_k: 4096.., work_items_per_sm: ..8, mask_density: 10..500}
   use: {family: ampere, block_m: 64, block_n: 128, warps: 8, score_warps_m: 2, dkv_warps_n: 4, dq_warps_m: 2, q_stages: 2,
         do_stages: 1, value_in_registers: true}
   derived: "a test"
@@ -73,7 +73,7 @@ rows:
   when.biases.bits = 6;
   when.layouts.bits = 2;
   when.softcap = Choice::no;
-  when.causal = when.deterministic = when.masked = Choice::yes;
+  when.causal = when.deterministic = when.masked = when.bias_copies = Choice::yes;
   when.seqlen_q = {512, 512};
   when.seqlen_k.low = 4096;
   when.work_items_per_sm.high = 8;

@@ -31,7 +31,7 @@ When random_when(Random& random) {
   if (rarely()) when.data_types.bits = static_cast<std::uint32_t>(number(random, 1, 2));
   if (rarely()) when.biases.bits = static_cast<std::uint32_t>(number(random, 1, 6));
   if (rarely()) when.layouts.bits = static_cast<std::uint32_t>(number(random, 1, 6));
-  for (Choice* choice : {&when.softcap, &when.causal, &when.deterministic, &when.masked})
+  for (Choice* choice : {&when.softcap, &when.causal, &when.deterministic, &when.masked, &when.bias_copies})
     if (rarely()) *choice = number(random, 0, 1) == 0 ? Choice::no : Choice::yes;
   for (Range* range : {&when.seqlen_q, &when.seqlen_k, &when.work_items_per_sm})
     if (rarely()) *range = random_range(random, range->high);
@@ -104,6 +104,7 @@ TEST_CASE("the region of a row is what selection admits", "[coverage]") {
     problem.causal = number(random, 0, 1) == 1;
     problem.deterministic = number(random, 0, 1) == 1;
     problem.masked = number(random, 0, 1) == 1;
+    problem.bias_copies = number(random, 0, 1) == 1;
     problem.mask_density = number(random, 0, kLargest + 1);
     problem.batch = number(random, 1, kLargest);
     problem.heads = problem.heads_kv = 1;
@@ -118,7 +119,8 @@ TEST_CASE("the region of a row is what selection admits", "[coverage]") {
                   problem.softcap ? 2u : 1u,
                   problem.causal ? 2u : 1u,
                   problem.deterministic ? 2u : 1u,
-                  problem.masked ? 2u : 1u};
+                  problem.masked ? 2u : 1u,
+                  problem.bias_copies ? 2u : 1u};
     const std::int64_t items = work_items_per_sm(problem, device);
     point.ranges = {Range{problem.seqlen_q, problem.seqlen_q}, Range{problem.seqlen_k, problem.seqlen_k},
                     Range{items, items}, Range{problem.mask_density, problem.mask_density}};

@@ -61,7 +61,7 @@ TEST_CASE("every problem's kernel is in the full plan of the shipped tables, and
     for (int head_dim = 8; head_dim <= kMaxHeadDim; head_dim += 8)
       for (const DataType type : kDataTypes)
         for (const BiasKind bias : kBiasKinds)
-          for (unsigned flags = 0; flags < 16; ++flags)
+          for (unsigned flags = 0; flags < 32; ++flags)
             for (const std::int64_t length : {1, 512, 8192, 1 << 20}) {
               const DeviceTraits device{spec.compute_capability, 100, spec.shared_memory_per_block};
               Problem problem;
@@ -72,6 +72,7 @@ TEST_CASE("every problem's kernel is in the full plan of the shipped tables, and
               problem.causal = (flags & 2u) != 0;
               problem.deterministic = (flags & 4u) != 0;
               problem.masked = (flags & 8u) != 0;
+              problem.bias_copies = (flags & 16u) != 0;
               problem.batch = 1;
               problem.heads = problem.heads_kv = 8;
               problem.seqlen_q = problem.seqlen_k = length;

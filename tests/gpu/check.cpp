@@ -37,6 +37,10 @@ void check_run(Problem& problem, DeviceProblem& device, const Gradients& expecte
 
 std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels) {
   Problem problem(spec);
+  return check_prepared_problem(problem, kernels);
+}
+
+std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels) {
   const std::string text = problem.spec().text();
   INFO(text);
   const Gradients expected = reference_gradients(problem);

@@ -18,7 +18,10 @@ enum class Kernels {
 /// stay below the bar.
 std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every);
 
-/// The same for fp16 and bf16.
+/// The same with what the test has changed in the problem's arguments.
+std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels = Kernels::every);
+
+/// The same as check_problem for fp16 and bf16.
 void check_both_types(ProblemSpec spec, Kernels kernels = Kernels::every);
 
 }  // namespace flashdma_bwd::testing

@@ -1,6 +1,7 @@
 // Names are taken apart here by their documented form, not by the library's own parser.
 #include "gpu/kernels_under_test.hpp"
 
+#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -27,6 +28,24 @@ bool KernelName::serves_what(const KernelName& other) const {
   return head_dim == other.head_dim && data_type == other.data_type && bias == other.bias && softcap == other.softcap;
 }
 
+bool KernelName::copies_bias() const {
+  return bias == "tilebias" && text.find("_hopper_") != std::string::npos;
+}
+
+bool copies_move_bias(const Arguments& a) {
+  const bool compacted =
+      a.plan != nullptr ? a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED : a.mask.data != nullptr && a.mask.rows == 1;
+  const auto movable = [&](const PairTensor& t) {
+    const bool every_pair = t.rows == a.seqlen_q && t.columns == a.seqlen_k && t.rows > 0;
+    const bool row_strides = t.rows == 1 || (t.stride_row > 0 && t.stride_row % 8 == 0);
+    const bool other_strides = (t.batch == 1 || t.stride_batch % 8 == 0) && (t.heads == 1 || t.stride_head % 8 == 0);
+    return every_pair && row_strides && other_strides && reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0;
+  };
+  if (compacted || !movable(a.bias)) return false;
+  const PairTensor& d = a.d_bias;
+  return d.data == nullptr || (movable(d) && d.data_type == a.data_type && d.batch == a.batch && d.heads == a.heads);
+}
+
 std::vector<KernelName> kernels_under_test() {
   const char* part = std::getenv("FLASHDMA_BWD_TEST_KERNELS");
   std::vector<KernelName> names;
@@ -39,8 +58,10 @@ std::vector<KernelName> kernels_for(const Arguments& arguments) {
   Selection selection{};
   if (Status status = select(arguments, selection); !status) throw std::runtime_error("select: " + status.message());
   std::vector<KernelName> names{KernelName(selection.kernel)};
+  const bool copies = copies_move_bias(arguments);
   for (KernelName& kernel : kernels_under_test())
-    if (kernel.text != names.front().text && kernel.serves_what(names.front())) names.push_back(std::move(kernel));
+    if (kernel.text != names.front().text && kernel.serves_what(names.front()) && (copies || !kernel.copies_bias()))
+      names.push_back(std::move(kernel));
   return names;
 }
 

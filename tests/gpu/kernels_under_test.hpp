@@ -15,15 +15,20 @@ struct KernelName {
   explicit KernelName(std::string_view name);
   /// Whether it differs from another in its tile or architecture only, so that it serves the same problems.
   bool serves_what(const KernelName& other) const;
+  /// Whether it moves a tile bias by tensor copies, so that it serves only those problems that copies_move_bias.
+  bool copies_bias() const;
 };
+
+/// Whether tensor copies can move the tile bias and its gradient, as the schema of the tables has it.
+bool copies_move_bias(const Arguments& arguments);
 
 /// The compiled kernels whose names hold the text in the environment variable FLASHDMA_BWD_TEST_KERNELS; all where it
 /// is not set. For runs that are too slow for all of them at once, such as those under compute-sanitizer.
 std::vector<KernelName> kernels_under_test();
 
 /// The table's choice first, then every other compiled kernel of any architecture that serves the same problems, as far
-/// as this GPU has shown that it can run that architecture's and they are under test. Throws std::runtime_error if
-/// selection fails.
+/// as they are under test. Those that need a bias that tensor copies move are among them only if this is one. Throws
+/// std::runtime_error if selection fails.
 std::vector<KernelName> kernels_for(const Arguments& arguments);
 
 /// Whether a status says that a kernel has no code for this GPU, which is right only if its architecture is not the one

@@ -26,6 +26,14 @@ ProblemSpec base_problem(const KernelName& kernel) {
   return spec;
 }
 
+/// The same with a bias that tensor copies move: the gradient of one pair each, rows at multiples of 8 elements, keys
+/// in their own order.
+void make_bias_movable(ProblemSpec& spec) {
+  spec.bias.shape.heads = PairHeads::query;
+  spec.bias.row_padding = spec.bias.gradient_row_padding = (8 - spec.seqlen_k % 8) % 8;
+  spec.mask.shape.rows = true;
+}
+
 std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
   std::vector<ProblemSpec> problems(4, base_problem(kernel));
   problems[1].name = "causal top-w";
@@ -43,6 +51,10 @@ std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
   problems[3].name = "active keys";
   problems[3].mask = {
       .structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}, .probability = 0.4};
+  if (kernel.copies_bias()) {
+    for (ProblemSpec& spec : problems) make_bias_movable(spec);
+    problems[3].name = "half of the pairs";
+  }
   return problems;
 }
 

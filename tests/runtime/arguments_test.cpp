@@ -506,6 +506,58 @@ TEST_CASE("problems beyond 2^31 pairs are accepted") {
          status.code() == FLASHDMA_BWD_NOT_COMPILED));
 }
 
+TEST_CASE("which tile biases tensor copies can move") {
+  using A = flashdma_bwd_arguments;
+  struct Case {
+    const char* name;
+    void (*change)(A&);
+    bool moved;
+  };
+  const Case cases[] = {
+      {"every dimension present", [](A&) {}, true},
+      {"without the gradient", [](A& a) { a.d_bias = {}; }, true},
+      {"one head, without the gradient", [](A& a) { a.d_bias = {}, a.bias.heads = 1; }, true},
+      {"one sequence, whose stride does not matter",
+       [](A& a) { a.d_bias = {}, a.bias.batch = 1, a.bias.stride_batch = 3; }, true},
+      {"heads with the stride 0", [](A& a) { a.bias.stride_head = 0; }, true},
+      {"rows of the bias at a distance", [](A& a) { a.bias.stride_row = 136; }, true},
+      {"a mask for each query", [](A& a) { a.mask.data = a.q.data, a.mask.rows = a.seqlen_q; }, true},
+      {"a softcap", [](A& a) { a.softcap = 2; }, true},
+      {"one head, with the gradient", [](A& a) { a.bias.heads = a.d_bias.heads = 1; }, false},
+      {"one sequence, with the gradient", [](A& a) { a.bias.batch = a.d_bias.batch = 1; }, false},
+      {"one column", [](A& a) { a.bias.columns = a.d_bias.columns = 1; }, false},
+      {"a gradient of float32", [](A& a) { a.d_bias.data_type = FLASHDMA_BWD_FP32; }, false},
+      {"an address", [](A& a) { a.bias.data = static_cast<char*>(a.bias.data) + 8; }, false},
+      {"the gradient's address", [](A& a) { a.d_bias.data = static_cast<char*>(a.d_bias.data) + 2; }, false},
+      {"the stride of rows", [](A& a) { a.bias.stride_row = 132; }, false},
+      {"rows with the stride 0", [](A& a) { a.bias.stride_row = 0; }, false},
+      {"the gradient's stride of rows", [](A& a) { a.d_bias.stride_row = 132; }, false},
+      {"the stride of heads", [](A& a) { a.bias.stride_head = 128 * 100 + 4; }, false},
+      {"the gradient's stride of sequences", [](A& a) { a.d_bias.stride_batch = 4 * 128 * 100 + 1; }, false},
+      {"a stride that no map holds", [](A& a) { a.bias.stride_batch = std::int64_t{1} << 39; }, false},
+      {"one mask for all queries", [](A& a) { a.mask.data = a.q.data, a.mask.rows = 1; }, false},
+  };
+  for (const Case& c : cases) {
+    INFO(c.name);
+    Arguments a;
+    a.data_type = FLASHDMA_BWD_BF16;
+    a.batch = 2;
+    a.heads = a.heads_kv = 4;
+    a.head_dim = 128;
+    a.seqlen_q = 100;
+    a.seqlen_k = 128;
+    a.q.data = reinterpret_cast<void*>(std::uintptr_t{1} << 20);
+    a.bias = a.d_bias = {a.q.data, FLASHDMA_BWD_BF16, 0, 2, 4, 100, 128, 4 * 128 * 100, 128 * 100, 128, 1};
+    a.mask = a.bias;
+    a.mask.data = nullptr;
+    c.change(a);
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK((text.find("bias tile that tensor copies move") != std::string::npos) == c.moved);
+    CHECK((text.find("bias tile that tensor copies cannot move") != std::string::npos) == !c.moved);
+  }
+}
+
 TEST_CASE("problems without outputs succeed at once, with NULL everywhere") {
   using A = flashdma_bwd_arguments;
   Arguments ordinary;

@@ -1,4 +1,5 @@
-// The closed formulas of tiles of two CTAs: shared memory, threads and registers, by hand, and which tiles are allowed.
+// The closed formulas of tiles of the Hopper family, of two CTAs and with a tile bias: shared memory, threads and
+// registers, by hand, and which tiles are allowed.
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <initializer_list>
 #include <string>
@@ -20,7 +21,7 @@ KernelConfig pair(int head_dim, BiasKind bias, bool softcap = false) {
 void check_aligned(const KernelConfig& config) {
   const HopperSharedMemory l = hopper_shared_memory(config);
   int begin = 0;
-  for (const int part : {l.key, l.value, l.query, l.d_out, l.d_score, l.d_query}) {
+  for (const int part : {l.key, l.value, l.query, l.d_out, l.d_score, l.d_query, l.tile_bias}) {
     CHECK(begin % 1024 == 0);
     begin += part;
   }
@@ -76,6 +77,29 @@ TEST_CASE("a pair at head dim 192 has two buffers of everything, with any bias t
   CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector)) == 216064);
   CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector, true)) == 224256);
   CHECK(224256 <= kSharedMemoryOf90);
+}
+
+TEST_CASE("tiles of a tile bias take the room that there is, and that of a key bias") {
+  KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::tile, false, hopper_tile()};
+  const HopperSharedMemory l = hopper_shared_memory(config);
+  CHECK(l.tile_bias == 2 * 64 * 128 * 2);
+  CHECK(l.bias == 0);
+  CHECK(l.total() == 3 * 64 * 1024 + 2 * 16384 + 4 * 64 * 4 + 768);  // 32 KB each of K, V, Q, dO, dS and dQ
+  CHECK(l.total() <= kSharedMemoryOf90);
+  config.bias = BiasKind::none;
+  CHECK(hopper_shared_memory(config).tile_bias == 0);
+  config.bias = BiasKind::tile;
+  config.head_dim = 96;
+  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);
+  config.head_dim = 64;
+  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);  // more would fit
+  config.tile.block_m = 128;
+  CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);
+  CHECK(shared_memory_bytes(config) == 232192);
+  CHECK(shared_memory_bytes(config) <= kSharedMemoryOf90);
+  config.tile.q_stages = 3;
+  CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);  // too much then, as the total says
+  CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
 }
 
 TEST_CASE("threads, keys and registers of a pair are those of one of its CTAs") {

@@ -50,6 +50,7 @@ Row random_row(ProblemSource& source) {
   row.when.causal = choice();
   row.when.deterministic = choice();
   row.when.masked = choice();
+  row.when.bias_copies = choice();
   row.when.seqlen_q = random_range(source, 1 << 20);
   row.when.seqlen_k = random_range(source, std::int64_t{1} << 40);
   row.when.work_items_per_sm = random_range(source, 100);

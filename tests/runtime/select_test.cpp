@@ -210,6 +210,36 @@ TEST_CASE("on sm90 two CTAs share an item where the head dim is above 128, unles
   }
 }
 
+TEST_CASE("on sm90 kernels of the Hopper family have the tile biases that tensor copies move, up to head dim 128") {
+  ProblemSource source(7);
+  for (int i = 0; i < 20000; ++i) {
+    Problem problem = source.next();
+    problem.bias = BiasKind::tile;
+    const SelectionResult result = select_kernel(kH100, problem, generated_rows());
+    INFO(problem_text(problem));
+    REQUIRE(result.status == SelectionStatus::ok);
+    const bool moved = problem.bias_copies && !problem.softcap && problem.head_dim <= 128;
+    REQUIRE(result.config.tile.family == (moved ? KernelFamily::hopper : KernelFamily::ampere));
+  }
+}
+
+TEST_CASE("a row of the Hopper family does not hold for a tile bias that tensor copies cannot move") {
+  Row row = generated_rows()[0];
+  row.architecture = Architecture::sm90;
+  row.when = {};
+  row.when.head_dim = 128;
+  row.use = hopper_tile();
+  Problem problem = ordinary_problem();
+  problem.bias = BiasKind::tile;
+  CHECK(first_failed_condition(row, problem, kH100) == Condition::bias_copies);
+  CHECK(contains(explain_selection(kH100, problem, std::vector<Row>{row}), "bias_copies must be yes, is no"));
+  problem.bias_copies = true;
+  CHECK(first_failed_condition(row, problem, kH100) == Condition::none);
+  row.when.bias_copies = Choice::no;
+  CHECK(first_failed_condition(row, problem, kH100) == Condition::bias_copies);
+  CHECK(contains(explain_selection(kH100, problem, std::vector<Row>{row}), "bias_copies must be no, is yes"));
+}
+
 TEST_CASE("a row of two CTAs holds for the problems whose kernel fits the GPU") {
   Row row = generated_rows()[0];
   row.architecture = Architecture::sm90;
@@ -252,6 +282,7 @@ TEST_CASE("each condition of a row decides, in the order of the rows, and explai
       {Condition::data_type, [](When& w) { w.data_types.bits = 0b01; }, "data_type must be fp16, is bf16"},
       {Condition::bias, [](When& w) { w.biases.bits = 0b110; }, "bias must be key_vector or tile, is none"},
       {Condition::layout, [](When& w) { w.layouts.bits = 0b10; }, "layout must be compacted, is natural"},
+      {Condition::bias_copies, [](When& w) { w.bias_copies = Choice::yes; }, "bias_copies must be yes, is no"},
       {Condition::softcap, [](When& w) { w.softcap = Choice::yes; }, "softcap must be yes, is no"},
       {Condition::causal, [](When& w) { w.causal = Choice::yes; }, "causal must be yes, is no"},
       {Condition::deterministic, [](When& w) { w.deterministic = Choice::yes; }, "deterministic must be yes, is no"},

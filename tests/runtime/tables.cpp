@@ -91,6 +91,7 @@ Problem ProblemSource::next() {
     p.layout = kKeyLayouts[below(3)];
     p.mask_density = static_cast<int>(below(1001));
   }
+  p.bias_copies = p.bias == BiasKind::tile && p.layout == KeyLayout::natural && below(2) != 0;
   p.batch = 1 + below(64);
   p.heads_kv = std::int64_t{1} << below(6);
   p.heads = p.heads_kv << below(4);

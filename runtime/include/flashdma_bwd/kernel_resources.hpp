@@ -63,7 +63,12 @@ constexpr int pair_other_d_score_stages(const KernelConfig& config) {
   return config.head_dim > 192 ? 1 : 2;
 }
 
-/// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after d_query.
+/// What compute capability 9.0 gives a block: the tiles of a tile bias fill it up.
+inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
+/// Tiles of a tile bias at most: the loads do not run further ahead.
+inline constexpr int kMostTileBiasStages = 3;
+
+/// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after tile_bias.
 struct HopperSharedMemory {
   int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit; cta_pair: and half the columns of the other's
   int value = 0;    ///< V tile: the CTA's keys x head_dim 16-bit
@@ -71,13 +76,14 @@ struct HopperSharedMemory {
   int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
+  int tile_bias = 0;    ///< tiles of a tile bias, block_m x block_n 16-bit each: as many as there is room for, but one
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
   int bias = 0;         ///< key-vector bias: a float32 a key, and two sums of dS for each thread that sums
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
-    return key + value + query + d_out + d_score + d_query + probability + statistics + bias + state;
+    return key + value + query + d_out + d_score + d_query + tile_bias + probability + statistics + bias + state;
   }
 };
 
@@ -91,7 +97,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   layout.d_out = tile.do_stages * tile.block_m * config.head_dim * 2;
   layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
   layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
-  layout.state = 768;
+  layout.state = config.bias == BiasKind::tile ? 1024 : 768;
   const bool key_bias = config.bias == BiasKind::key_vector;
   if (tile.cta_pair) {
     layout.key += keys * (config.head_dim / 2) * 2;
@@ -101,7 +107,13 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
-    if (key_bias) layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+    if (config.bias == BiasKind::tile) {
+      const int bytes = tile.block_m * tile.block_n * 2;
+      const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
+      layout.tile_bias = (room < 1 ? 1 : room > kMostTileBiasStages ? kMostTileBiasStages : room) * bytes;
+    } else if (key_bias) {
+      layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+    }
   }
   return layout;
 }

@@ -99,6 +99,12 @@ struct KernelConfig {
   friend constexpr auto operator<=>(const KernelConfig&, const KernelConfig&) = default;
 };
 
+/// Whether a kernel moves a tile bias and its gradient by tensor copies. It serves the problems with `bias_copies`,
+/// without a softcap and with neighbouring keys, and writes all of the gradient, zeros where no step goes.
+constexpr bool copies_bias(KernelFamily family, BiasKind bias) {
+  return family == KernelFamily::hopper && bias == BiasKind::tile;
+}
+
 /// What selection knows about a GPU. Never its marketing name.
 struct DeviceTraits {
   int compute_capability = 0;       ///< 10 * major + minor
@@ -112,6 +118,7 @@ struct Problem {
   DataType data_type = DataType::bf16;
   int head_dim = 0;  ///< the caller's, not the bucket
   BiasKind bias = BiasKind::none;
+  bool bias_copies = false;  ///< a tile bias and its gradient: tensor copies can move their tiles
   bool softcap = false;
   bool causal = false;  ///< causal or any window
   bool deterministic = false;
@@ -163,6 +170,7 @@ struct When {
   EnumSet<DataType> data_types{};
   EnumSet<BiasKind> biases{};
   EnumSet<KeyLayout> layouts{};
+  Choice bias_copies = Choice::any;
   Choice softcap = Choice::any;
   Choice causal = Choice::any;
   Choice deterministic = Choice::any;

@@ -30,6 +30,17 @@ __device__ __forceinline__ float2 unpack(std::uint32_t packed) {
     return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
+/// The smaller of each of two packed values; a NaN is no value.
+template <DataType Type>
+__device__ __forceinline__ std::uint32_t packed_min(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t smaller;
+  if constexpr (Type == DataType::bf16)
+    asm("min.bf16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
+  else
+    asm("min.f16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
+  return smaller;
+}
+
 template <DataType Type>
 __device__ __forceinline__ float to_float(std::uint16_t bits) {
   return unpack<Type>(bits).x;

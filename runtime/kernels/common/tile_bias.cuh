@@ -12,8 +12,7 @@ __device__ __forceinline__ bool is_aligned_pair(int2 key) {
   return key.x % 2 == 0 && key.y == key.x + 1;
 }
 
-/// A tile bias of one (batch, head). A pair is what two neighbouring accumulators of a lane need: two keys of a query
-/// where the accumulators' rows are queries, two queries of a key where they are keys.
+/// A tile bias of one (batch, head). A pair is what two neighbouring accumulators of a lane need.
 template <DataType Type>
 struct TileBias {
   const std::uint16_t* data;
@@ -31,14 +30,6 @@ struct TileBias {
       return __ldg(reinterpret_cast<const std::uint32_t*>(row + key.x));
     const std::uint32_t low = key.x < keys ? __ldg(row + key.x * stride_column) : 0u;
     return key.y < keys ? low | static_cast<std::uint32_t>(__ldg(row + key.y * stride_column)) << 16 : low;
-  }
-
-  /// The biases of two neighbouring queries with a key, packed; 0 outside.
-  __device__ __forceinline__ std::uint32_t load(int query, int key) const {
-    if (key >= keys || query >= queries) return 0;
-    const std::uint16_t* first = data + query * stride_row + key * stride_column;
-    const std::uint32_t low = __ldg(first);
-    return query + 1 < queries ? low | static_cast<std::uint32_t>(__ldg(first + stride_row)) << 16 : low;
   }
 };
 

@@ -1,10 +1,11 @@
 // The backward kernel of the Hopper family (wgmma, TMA, setmaxnreg): compute capability 9.0.
 //
-// A CTA owns a tile of keys of one (batch, group of query heads) and has a producer warpgroup, whose warps load tiles
-// and add dQ to global memory (producer.cuh), and consumer warpgroups, which compute (consumer.cuh). They meet at
-// barrier objects in shared memory only.
+// A CTA owns a tile of keys of one (batch, group of query heads) and has a producer warpgroup, whose warps load tiles,
+// add dQ to global memory (producer.cuh) and clear dBias (clear_bias_gradient.cuh), and consumer warpgroups, which
+// compute (consumer.cuh). They meet at barrier objects in shared memory only.
 #pragma once
 
+#include "hopper/clear_bias_gradient.cuh"
 #include "hopper/consumer.cuh"
 #include "hopper/gather_keys.cuh"
 #include "hopper/producer.cuh"
@@ -26,17 +27,22 @@ class Backward {
         state(*reinterpret_cast<State*>(shared + G::kState)) {}
 
   __device__ __forceinline__ void run() {
-    if (!start_item()) return;
-    if (state.item.active != nullptr) gather_keys();
+    const bool has_keys = start_item();
+    // Where there are no keys dBias has columns all the same.
+    if (!has_keys && !clears_bias_gradient()) return;
+    if constexpr (!kTileBias)
+      if (state.item.active != nullptr) gather_keys();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
       const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
       if (warp == 0) {
-        if (threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
+        if (has_keys && threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
       } else if (warp <= G::kConsumers) {
-        DQueryReducer<kConfig>(p, shared_, state, warp - 1).run();
+        DQueryReducer<kConfig>(p, maps, shared_, state, warp - 1).run();
+      } else if constexpr (kTileBias) {
+        if (clears_bias_gradient()) BiasGradientClearer<kConfig>(p, state).run();
       }
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
@@ -45,9 +51,21 @@ class Backward {
   }
 
  private:
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+
+  __device__ __forceinline__ bool stores_bias_gradient() const {
+    return kTileBias && p.bias_gradient != BiasGradient::none;
+  }
+  /// A work table leaves out items without keys, and has others several times: then it has been cleared before.
+  __device__ __forceinline__ bool clears_bias_gradient() const { return stores_bias_gradient() && p.work == nullptr; }
+
+  /// Whether the item has keys. One without has no steps either, and nothing to write but zeros of dBias.
   __device__ __forceinline__ bool start_item() {
     // Several warps at once: until all is there nothing can be loaded.
-    if (threadIdx.x == 64) prefetch_maps(maps);
+    if (threadIdx.x == 64) {
+      prefetch_maps(maps);
+      if constexpr (kTileBias) ptx::prefetch_tensormap(maps.bias);
+    }
     if (threadIdx.x == 32) initialise_barriers();
     if (threadIdx.x == 0) {
       // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
@@ -87,8 +105,14 @@ class Backward {
     }
     for (int i = 0; i < G::kDScoreStages; ++i) {
       initialise(state.d_score_full[i], G::kConsumerWarps);
-      initialise(state.d_score_empty[i], G::kConsumerWarps);
+      // The warps that store it as dBias have to be done with it, too.
+      initialise(state.d_score_empty[i], G::kConsumerWarps + (stores_bias_gradient() ? G::kConsumers : 0));
     }
+    for (int i = 0; i < G::kBiasStages; ++i)
+      for (int consumer = 0; consumer < G::kConsumers; ++consumer) {
+        initialise(state.bias_full[i][consumer], 1);
+        initialise(state.bias_empty[i][consumer], 4);
+      }
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);
       initialise(state.d_query_empty[i], 1);

@@ -3,7 +3,8 @@
 // A step i computes, with the warpgroup's keys as the rows of its products:
 //
 //     S^T = K Q^T,  dP^T = V dO^T                       accumulators
-//     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory
+//     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory, from
+//                                                       where it is stored as a tile bias's gradient, too
 //     dV += P^T dO,  dK += dS^T Q                       P^T and dS^T are operands as they stand in the registers
 //     dQ = dS K                                         a share of the dQ of all the item's keys, one step late
 //
@@ -47,6 +48,8 @@ class Consumer {
   /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
   /// registers for that.
   static constexpr bool kReadMaskEarly = kM == 64;
+  /// Whether they are asked for 32 queries at a time: with 128 queries and a tile bias there are none for all at once.
+  static constexpr bool kReadMaskInParts = kM == 128 && kTileBias;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both; with 128
   /// columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kM == 64 && (kD <= 96 || kSoftcap);
@@ -55,6 +58,8 @@ class Consumer {
   /// every step.
   static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
+  using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
+  static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
  public:
   __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state,
@@ -162,13 +167,11 @@ class Consumer {
         head_ = info.head;
         read_key_bias();
       }
-    std::uint32_t bias_pairs[kTileBias ? kM / 8 : 1][2];
-    if constexpr (kTileBias) read_tile_bias(bias_pairs, info);
     MaskColumns<kM> mask;
     if (kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
 
     ptx::wgmma_wait_group<1>();
-    partial_ = finish_probabilities(i, scores, bias_pairs) || info.partial;
+    partial_ = finish_probabilities(i, scores) || info.partial;
     if (partial_) hide(scores, mask, info);
     if constexpr (kPackEarly) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
@@ -236,39 +239,54 @@ class Consumer {
     return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
   }
 
-  template <class Pairs>
-  __device__ __forceinline__ void read_tile_bias(Pairs& pairs, const StepInfo& info) const {
-    const TileBias<kType> bias{
-        static_cast<const std::uint16_t*>(p.bias.data) + bias_head_offset(p, state.item, info.head), p.bias.stride_row,
-        static_cast<int>(p.bias.stride_column), state.item.sequence.length_q, state.item.sequence.length_k};
-    const int keys[2] = {position(0), position(1)};
-#pragma unroll
-    for (int j = 0; j < kM / 8; ++j)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        pairs[j][half] = bias.load(info.first_query + j * 8 + lane() % 4 * 2, keys[half]);
-  }
-
-  /// Scores to probabilities. Returns whether a key bias of the warp masks its key.
-  template <class Pairs>
-  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s, const Pairs& bias_pairs) {
+  /// Scores to probabilities. Returns whether a bias masks one of the warp's pairs.
+  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s) {
     const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
     float key_bias[2] = {};
     if constexpr (kKeyBias) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
     }
-    exponentiate<kConfig>(p, s, lse, key_bias, bias_pairs, slope_);
-    return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+    if constexpr (kTileBias) {
+      const BiasRing ring(i);
+      wait(state.bias_full[ring.stage][consumer_], ring.parity);
+      BiasFragments<kType> bias{rows_of_pairs(shared_ + G::kTileBias + ring.stage * PairTile::kBytes),
+                                PairTile::kRowBytes};
+      exponentiate<kConfig>(p, s, lse, key_bias, bias, slope_);
+      const bool masked = __any_sync(0xffffffffu, bias.masks());
+      if (masked) bias.hide(s);
+      __syncwarp();
+      arrive(state.bias_empty[ring.stage][consumer_]);
+      return masked;
+    } else {
+      exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
+      return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+    }
   }
 
-  /// The mask's bits of the warp's keys.
-  __device__ __forceinline__ void read_mask(MaskColumns<kM>& mask, const StepInfo& info) const {
-    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom), warp(), lane());
+  /// The mask's bits of the warp's keys, of the queries from 32 `first_word` on.
+  template <int kQueries>
+  __device__ __forceinline__ void read_mask(MaskColumns<kQueries>& mask, const StepInfo& info,
+                                            int first_word = 0) const {
+    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + 32 * first_word,
+              warp(), lane());
   }
 
   /// Clears the probabilities of the pairs that are not visible.
   __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
+    if constexpr (kReadMaskInParts) {
+#pragma unroll
+      for (int w = 0; w < kM / 32; ++w) {
+        MaskColumns<32> part;
+        if (info.mask_words != nullptr) read_mask(part, info, w);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const VisibleQueries visible(state.item.limits, position(half), info.first_query);
+          hide_pairs(probability, part, info.mask_words != nullptr, visible, half, lane(), w);
+        }
+      }
+      return;
+    }
     if (!kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -281,9 +299,8 @@ class Consumer {
 
   /// dP to dS.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores) {
-    // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow. A tile bias may
-    // mask any pair.
-    if (partial_ || kTileBias) {
+    // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
+    if (partial_) {
 #pragma unroll
       for (int e = 0; e < kM / 2; ++e)
         if (probability[e] == 0.0f) {
@@ -303,10 +320,6 @@ class Consumer {
         const float dx = x * (d_score[j * 4 + half * 2] - column.x);
         const float dy = y * (d_score[j * 4 + half * 2 + 1] - column.y);
         if constexpr (kKeyBias) sums[half] += dx + dy;
-        if constexpr (kTileBias) {
-          d_score[j * 4 + half * 2] = dx;
-          d_score[j * 4 + half * 2 + 1] = dy;
-        }
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap) factor = unpack<kType>(slope_[j][half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
@@ -316,18 +329,22 @@ class Consumer {
       float2& total = bias_sums();
       total = {total.x + sums[0], total.y + sums[1]};
     }
-    if constexpr (kTileBias) store_bias_gradient(state.steps[i % kStepSlots], d_score);
+  }
+
+  /// Of a tile of pairs at a shared address: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
+  /// queries with the warp's keys.
+  __device__ __forceinline__ std::uint32_t rows_of_pairs(std::uint32_t tile) const {
+    const int l = lane();
+    const int row = l % 8 + l / 16 * 8;
+    return tile + consumer_ * PairTile::kPanelBytes + row * PairTile::kRowBytes +
+           ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
   }
 
   /// dS into the ring, as rows of queries.
   __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
     const DScoreRing ring(i);
     if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
-    const int l = lane();
-    const int row = l % 8 + l / 16 * 8;
-    const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes +
-                                  consumer_ * PairTile::kPanelBytes + row * PairTile::kRowBytes +
-                                  ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+    const std::uint32_t address = rows_of_pairs(shared_ + G::kDScore + ring.stage * PairTile::kBytes);
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
     ptx::fence_proxy_async();
@@ -377,7 +394,7 @@ class Consumer {
     arrive(state.d_query_full[consumer_]);
   }
 
-  // --- The bias's gradient ---
+  // --- The gradient of a key bias ---
 
   /// The thread's sums of dS over the queries, of its two keys.
   __device__ __forceinline__ float2& bias_sums() const {
@@ -393,25 +410,6 @@ class Consumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       write_bias_sum(p, state.item, head_, position(half), half == 0 ? mine.x : mine.y, lane());
-  }
-
-  __device__ __forceinline__ void store_bias_gradient(const StepInfo& info, const Scores& d_score) const {
-    if (p.bias_gradient == BiasGradient::none) return;
-    const std::int64_t offset =
-        state.item.batch * p.d_bias.stride_batch + (info.head / p.d_bias.heads_per_head) * p.d_bias.stride_head;
-    void* data = p.bias_gradient == BiasGradient::store_16bit
-                     ? static_cast<void*>(static_cast<std::uint16_t*>(p.d_bias.data) + offset)
-                     : static_cast<void*>(static_cast<float*>(p.d_bias.data) + offset);
-    const TileBiasGradient<kType> gradient{data,
-                                           p.d_bias.stride_row,
-                                           p.d_bias.stride_column,
-                                           p.bias_gradient,
-                                           state.item.sequence.length_q,
-                                           state.item.sequence.length_k};
-    const int keys[2] = {position(0), position(1)};
-#pragma unroll
-    for (int e = 0; e < kM / 2; ++e)
-      gradient.add(info.first_query + e / 4 * 8 + lane() % 4 * 2 + e % 2, keys[e / 2 % 2], d_score[e]);
   }
 
   // --- dK and dV ---

@@ -35,7 +35,7 @@ __device__ __forceinline__ int place_in_turn(const BackwardParameters& p, const 
 inline constexpr int kStepSlots = 8;
 
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kQueryStages, int kDOutStages, int kDScoreStages, int kConsumers>
+template <int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
 struct State {
   std::uint64_t key_full, value_full;
   std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
@@ -46,6 +46,12 @@ struct State {
   KeyItem item;
   HeadWalk walk;  ///< the producer's
   int step_count;
+
+  // With a tile bias.
+  std::uint64_t bias_full[kBiasStages + 1][kConsumers];  ///< one more than there are, for kernels without
+  std::uint64_t bias_empty[kBiasStages + 1][kConsumers];
+  KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
+  HeadWalk cleared_walk;
 };
 
 template <KernelConfig kConfig>
@@ -69,7 +75,8 @@ struct Geometry {
   static constexpr bool kLoadedTogether = kQueryStages == kDOutStages;
   /// Whether the ring of dS is so long that no one needs to ask if a buffer may be written: with four, who stores dS of
   /// step i has seen dS of step i - 2 of the other warpgroup, which then had finished the products with that of i - 4.
-  static constexpr bool kDScoresOutlastReaders = kDScoreStages >= 4;
+  /// A tile bias's gradient is stored from the ring, too.
+  static constexpr bool kDScoresOutlastReaders = kDScoreStages >= 4 && kConfig.bias != BiasKind::tile;
 
   /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeysOfConsumer = 64;
@@ -82,18 +89,20 @@ struct Geometry {
   using QueryTile = PanelTile<kM, kD>;
   using KeyTile = PanelTile<kN, kD, widest_panel(kDQueryColumns)>;  ///< K: a share of dQ takes whole panels
   using ValueTile = PanelTile<kN, kD>;
-  using PairTile = PanelTile<kM, kN>;  ///< dS: queries x keys; a panel holds the keys of one warpgroup
+  using PairTile = PanelTile<kM, kN>;  ///< dS and a tile bias: queries x keys; a panel holds the keys of one warpgroup
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
   // Shared memory: byte offsets.
   static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  static constexpr int kBiasStages = kLayout.tile_bias / PairTile::kBytes;
   static constexpr int kKey = 0;
   static constexpr int kValue = kKey + kLayout.key;
   static constexpr int kQuery = kValue + kLayout.value;
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
-  static constexpr int kLse = kDQuery + kLayout.d_query;
+  static constexpr int kTileBias = kDQuery + kLayout.d_query;
+  static constexpr int kLse = kTileBias + kLayout.tile_bias;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;
   static constexpr int kBiasSums = kKeyBias + kN * 4;
@@ -102,8 +111,9 @@ struct Geometry {
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
   static_assert(kLayout.key == KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
-                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes);
-  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kConsumers>;
+                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes &&
+                kLayout.tile_bias == kBiasStages * PairTile::kBytes);
+  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 };
 

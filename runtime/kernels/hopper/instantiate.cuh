@@ -32,8 +32,9 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
   constexpr MapBoxes kBoxes{{G::kM, G::QueryTile::kPanelColumns},
                             {G::kN / kCtas, G::KeyTile::kPanelColumns},
                             {G::kN / kCtas, G::ValueTile::kPanelColumns},
-                            G::kM};
-  TensorMaps maps;
+                            G::kM,
+                            kConfig.bias == BiasKind::tile ? MapBox{G::kM, 64} : MapBox{0, 0}};
+  TensorMaps maps{};
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
   const Grid grid{static_cast<unsigned>(parameters.ctas) * kCtas, kCtas};
   return launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,

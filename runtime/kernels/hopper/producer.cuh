@@ -7,11 +7,13 @@
 
 namespace flashdma_bwd::hopper {
 
-/// Loads the item's K and V once and Q, dO and the statistics of every step, and says what each step is. One thread.
+/// Loads the item's K and V once and Q, dO, the statistics and the tile bias of every step, and says what each step is.
+/// One thread.
 template <KernelConfig kConfig>
 class Loader {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
  public:
   __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
@@ -33,6 +35,8 @@ class Loader {
         const RingPosition<G::kDOutStages> d_out(index);
         const TileStep step = step_of(walk, i);
         const int first_query = step.tile * G::kM;
+        // With two buffers the bias's is free before Q's is, with one it is free last.
+        if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, first_query);
 
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
         state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
@@ -51,6 +55,7 @@ class Loader {
         }
         load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, first_query, walk.head, maps.row_dot,
                         G::kRowDot);
+        if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, first_query);
       }
     }
   }
@@ -63,6 +68,38 @@ class Loader {
                                     std::int64_t{state.item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
   }
+
+  /// The biases of the index-th step, whose head is that of the walk: those of each consumer's keys, a panel, as soon
+  /// as it has read the last ones, so that the consumers can drift apart.
+  __device__ __forceinline__ void load_bias_tile(int index, int first_query) {
+    using Tile = typename G::PairTile;
+    static_assert(Tile::kPanels == G::kConsumers);
+    const RingPosition<G::kBiasStages> ring(index);
+    const int length = state.item.sequence.length_q;
+    const int head = state.walk.head / p.bias.heads_per_head;
+    const int batch = p.bias.stride_batch == 0 ? 0 : state.item.batch;
+    unsigned missing = (1u << Tile::kPanels) - 1;
+    while (true) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::kPanels; ++panel) {
+        if ((missing >> panel & 1u) == 0 ||
+            !ptx::mbarrier_test_parity(ptx::shared_address(&state.bias_empty[ring.stage][panel]), ring.parity ^ 1))
+          continue;
+        missing &= ~(1u << panel);
+        const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
+        ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
+        ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
+                                     maps.bias,
+                                     {state.item.first_position + panel * Tile::kPanelColumns,
+                                      p.seqlen_q - length + first_query, length, head, batch},
+                                     full, ptx::kEvictFirst);
+      }
+      if (missing == 0) break;
+      __nanosleep(kPollNanoseconds);
+    }
+  }
+
+  static constexpr unsigned kPollNanoseconds = 40;  ///< the computing warps need the issue slots
 
   template <class Tile>
   __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
@@ -102,17 +139,19 @@ class Loader {
   State& state;
 };
 
-/// Adds a consumer's share of every step's dQ to its scratch in global memory. One warp.
+/// Adds a consumer's share of every step's dQ to its scratch in global memory, and stores its keys' dS as the gradient
+/// of a tile bias. One warp.
 template <KernelConfig kConfig>
 class DQueryReducer {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
 
  public:
-  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
-                                           State& shared_state, int consumer)
-      : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
+  __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                           std::uint32_t shared, State& shared_state, int consumer)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
@@ -126,6 +165,8 @@ class DQueryReducer {
     for (int i = 0; i < steps; ++i) {
       ptx::mbarrier_wait_parity(full, i & 1);
       const StepInfo info = state.steps[i % kStepSlots];
+      if constexpr (kTileBias)
+        if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
       const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
       std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
@@ -144,7 +185,12 @@ class DQueryReducer {
         ptx::cp_async_bulk_wait_group_read();
       }
       __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(empty);
+      if (lane == 0) {
+        ptx::mbarrier_arrive(empty);
+        if constexpr (kTileBias)
+          if (p.bias_gradient != BiasGradient::none)
+            ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
+      }
       if (turn != nullptr) {
         if (lane < kRowBlocks) {
           ptx::cp_async_bulk_wait_group();
@@ -160,7 +206,19 @@ class DQueryReducer {
   }
 
  private:
+  /// Stores dS of the step with the consumer's keys: who hands dQ over has long stored its dS in the ring. Where masks
+  /// hide pairs, and past the ends of a sequence, dS is 0.
+  __device__ __forceinline__ void start_bias_gradient(int i, const StepInfo& info) const {
+    using Tile = typename G::PairTile;
+    ptx::cp_async_bulk_tensor_4d_store(
+        maps.d_bias,
+        {state.item.first_position + consumer_ * Tile::kPanelColumns, info.first_query, info.head, state.item.batch},
+        shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
+        ptx::kEvictFirst);
+  }
+
   const BackwardParameters& p;
+  const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
   int consumer_;

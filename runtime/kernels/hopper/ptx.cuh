@@ -83,6 +83,19 @@ __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std:
       : "memory");
 }
 
+/// Whether it has completed.
+__device__ __forceinline__ bool mbarrier_test_parity(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 // --- The asynchronous proxy ---
 
 /// Orders this thread's writes to shared memory before later accesses of the asynchronous proxy: wgmma's operands, bulk
@@ -135,6 +148,16 @@ __device__ __forceinline__ void cp_async_bulk_shared_cluster(std::uint32_t desti
                    destination),
                "r"(source), "r"(bytes), "r"(barrier)
                : "memory");
+}
+/// Copies a box from shared memory to these coordinates; elements outside the tensor are left out. It belongs to the
+/// thread's bulk group.
+__device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const CUtensorMap& map, const int (&at)[4],
+                                                              std::uint32_t source, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2, %3, %4}], [%5], %6;\n" ::"l"(
+          &map),
+      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(source), "l"(policy)
+      : "memory");
 }
 /// Adds `bytes` of float32 in shared memory to those at `destination`.
 __device__ __forceinline__ void cp_reduce_async_bulk_add(float* destination, std::uint32_t source, std::uint32_t bytes,

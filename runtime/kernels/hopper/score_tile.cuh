@@ -6,7 +6,6 @@
 
 #include "common/item.cuh"
 #include "common/numeric.cuh"
-#include "common/tile_bias.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -65,39 +64,78 @@ __device__ __forceinline__ void keep_visible(float (&p)[Count], std::uint32_t qu
 }
 
 /// Clears the probabilities of a lane's key `half` with the queries that do not see it, by selection: their scores may
-/// have overflowed. `mask` counts where `masked`. All lanes of the warp.
+/// have overflowed. `mask` counts where `masked`, and is of the queries from 32 `first_word` on. All lanes of the warp.
 template <int Count, int M>
 __device__ __forceinline__ void hide_pairs(float (&p)[Count], const MaskColumns<M>& mask, bool masked,
-                                           const VisibleQueries& visible, int half, int lane) {
+                                           const VisibleQueries& visible, int half, int lane, int first_word = 0) {
 #pragma unroll
   for (int w = 0; w < M / 32; ++w) {
-    std::uint32_t queries = bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w);
+    const int first = 32 * (first_word + w);
+    std::uint32_t queries = bits_from(visible.low - first) & bits_below(visible.high - first);
     if (masked) queries &= mask.queries_of_key(w, half, lane);
-    keep_visible(p, queries, w, half, lane);
+    keep_visible(p, queries, first_word + w, half, lane);
   }
 }
 
+/// Reads a warp's share of a tile of biases, [queries][keys] in panels of 64 keys: stmatrix's way back.
+template <DataType Type>
+struct BiasFragments {
+  std::uint32_t rows;  ///< shared address of the lane's row of 8 keys
+  int row_bytes;
+  std::uint32_t lowest = 0;  ///< of the biases that were read, packed
+
+  /// Biases of the k-th 16 queries, packed in pairs of queries: [query 8-block][key half].
+  __device__ __forceinline__ void read(int k, std::uint32_t (&words)[4]) {
+    ptx::ldmatrix_x4_trans(words, rows + k * 16 * row_bytes);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) lowest = packed_min<Type>(lowest, words[i]);
+  }
+  /// Whether one of the lane's is minus infinity.
+  __device__ __forceinline__ bool masks() const {
+    const float2 both = unpack<Type>(lowest);
+    return both.x == -INFINITY || both.y == -INFINITY;
+  }
+  /// Clears the probabilities of the pairs whose bias is minus infinity, by selection: their scores may have
+  /// overflowed.
+  template <int Count>
+  __device__ __forceinline__ void hide(float (&p)[Count]) {
+#pragma unroll
+    for (int k = 0; k < Count / 8; ++k) {
+      std::uint32_t words[4];
+      read(k, words);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 bias = unpack<Type>(words[i]);
+        if (bias.x == -INFINITY) p[k * 8 + i * 2] = 0.0f;
+        if (bias.y == -INFINITY) p[k * 8 + i * 2 + 1] = 0.0f;
+      }
+    }
+  }
+};
+
 /// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
-/// `key_bias`: of the lane's two keys, in units of log2; `bias_pairs`: a tile bias, packed as `slopes`. Softcap:
-/// `slopes` become 1 - tanh^2 of pairs of queries, packed.
-template <KernelConfig kConfig, int Count, class Pairs, class Slopes>
+/// `key_bias`: of the lane's two keys, in units of log2. `tile_bias`: a BiasFragments, or anything without one.
+/// Softcap: `slopes` become 1 - tanh^2 of pairs of queries, packed.
+template <KernelConfig kConfig, int Count, class TileBias, class Slopes>
 __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
-                                             const float (&key_bias)[2], const Pairs& bias_pairs, Slopes& slopes) {
+                                             const float (&key_bias)[2], TileBias&& tile_bias, Slopes& slopes) {
   constexpr DataType kType = kConfig.data_type;
   constexpr bool kSoftcap = kConfig.softcap;
   const float to_log2 = (kSoftcap ? p.softcap : p.scale) * kLog2E;
   const float to_cap = kSoftcap ? p.scale / p.softcap : 0.0f;
+  std::uint32_t bias_words[4];
 #pragma unroll
   for (int j = 0; j < Count / 4; ++j) {
     const float2 column = ptx::ld_shared_v2(lse + j * 32);
+    if constexpr (kConfig.bias == BiasKind::tile)
+      if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float2 offset = {-column.x, -column.y};
       if constexpr (kConfig.bias == BiasKind::key_vector)
         offset = {key_bias[half] - column.x, key_bias[half] - column.y};
-      float2 bias = {0.0f, 0.0f};
       if constexpr (kConfig.bias == BiasKind::tile) {
-        bias = unpack<kType>(bias_pairs[j][half]);
+        const float2 bias = unpack<kType>(bias_words[j % 2 * 2 + half]);
         offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
       }
       float& x = s[j * 4 + half * 2];
@@ -109,10 +147,6 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
       }
       x = ptx::ex2(fmaf(x, to_log2, offset.x));
       y = ptx::ex2(fmaf(y, to_log2, offset.y));
-      if constexpr (kConfig.bias == BiasKind::tile) {
-        if (bias.x == -INFINITY) x = 0.0f;
-        if (bias.y == -INFINITY) y = 0.0f;
-      }
     }
   }
 }

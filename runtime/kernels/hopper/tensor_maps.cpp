@@ -1,4 +1,5 @@
-// Tensor maps: how the copy engine finds the tiles of Q, K, V and dO, and the LSE and D of a tile's queries.
+// Tensor maps: how the copy engine finds the tiles of Q, K, V, dO and of a tile bias, and the LSE and D of a tile's
+// queries.
 #include "hopper/tensor_maps.hpp"
 
 #include <cudaTypedefs.h>
@@ -31,8 +32,14 @@ struct Extents {
   bool packed;
   std::int64_t longest;
   std::int64_t rows;  ///< of the packed tensor
+  int columns;
   int heads;
+  int batch;  ///< of a tensor that is not packed
 };
+
+CUtensorMapDataType data_type_of(const BackwardParameters& p) {
+  return p.data_type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
 
 cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, const TensorView& tensor,
                        const Extents& extents, const MapBox& panel) {
@@ -42,22 +49,37 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
   const auto stride_or = [&](std::int64_t size, std::int64_t stride) { return size > 1 ? bytes(stride) : 16; };
   const std::int64_t longest = std::max<std::int64_t>(extents.longest, 1);
   const std::uint64_t row = stride_or(longest + extents.rows, tensor.stride_row);
-  const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(p.head_dim), static_cast<cuuint64_t>(longest),
+  const std::int64_t batch = extents.packed ? 1 : extents.batch;
+  const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(extents.columns), static_cast<cuuint64_t>(longest),
                                static_cast<cuuint64_t>(extents.packed ? extents.rows : longest) + 1,
-                               static_cast<cuuint64_t>(extents.heads),
-                               static_cast<cuuint64_t>(extents.packed ? 1 : p.batch)};
+                               static_cast<cuuint64_t>(extents.heads), static_cast<cuuint64_t>(batch)};
   const cuuint64_t strides[4] = {row, row, stride_or(extents.heads, tensor.stride_head),
-                                 stride_or(extents.packed ? 1 : p.batch, tensor.stride_batch)};
+                                 stride_or(batch, tensor.stride_batch)};
   const cuuint32_t box[5] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1, 1};
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
   auto* address = static_cast<std::byte*>(tensor.data) - longest * static_cast<std::int64_t>(row);
   const CUresult result =
-      encode(&map, p.data_type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-             5, address, sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      encode(&map, data_type_of(p), 5, address, sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
              panel.columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
              : panel.columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
                                    : CU_TENSOR_MAP_SWIZZLE_32B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/// Of the gradient of a tile bias.
+cudaError_t encode_gradient_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, const MapBox& panel) {
+  const auto bytes = [](std::int64_t stride) { return static_cast<cuuint64_t>(stride) * 2; };
+  const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(p.seqlen_k), static_cast<cuuint64_t>(p.seqlen_q),
+                               static_cast<cuuint64_t>(p.heads), static_cast<cuuint64_t>(p.batch)};
+  // A dimension of one element has the stride 0, which would not be valid.
+  const cuuint64_t strides[3] = {bytes(p.d_bias.stride_row), p.heads > 1 ? bytes(p.d_bias.stride_head) : 16,
+                                 p.batch > 1 ? bytes(p.d_bias.stride_batch) : 16};
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1};
+  const cuuint32_t element_strides[4] = {1, 1, 1, 1};
+  const CUresult result = encode(&map, data_type_of(p), 4, p.d_bias.data, sizes, strides, box, element_strides,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -81,8 +103,8 @@ cudaError_t encode_statistics_map(Encode encode, CUtensorMap& map, const Backwar
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, const MapBoxes& boxes) {
   Encode encode = nullptr;
   if (const cudaError_t error = find_encode(encode); error != cudaSuccess) return error;
-  const Extents queries{p.cu_seqlens_q != nullptr, p.seqlen_q, p.packed_rows_q, p.heads};
-  const Extents keys{p.cu_seqlens_k != nullptr, p.seqlen_k, p.key_rows, p.heads_kv};
+  const Extents queries{p.cu_seqlens_q != nullptr, p.seqlen_q, p.packed_rows_q, p.head_dim, p.heads, p.batch};
+  const Extents keys{p.cu_seqlens_k != nullptr, p.seqlen_k, p.key_rows, p.head_dim, p.heads_kv, p.batch};
   cudaError_t error = cudaSuccess;
   const auto run = [&](CUtensorMap& map, const TensorView& tensor, const Extents& extents, const MapBox& panel) {
     if (error == cudaSuccess) error = encode_map(encode, map, p, tensor, extents, panel);
@@ -93,6 +115,13 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   run(maps.v, p.v, keys, boxes.value);
   for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
     if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
+  if (boxes.pair.rows == 0) return error;
+  // Broadcast heads and sequences are one.
+  const Extents pairs{
+      false, p.seqlen_q, 0, p.seqlen_k, p.heads / p.bias.heads_per_head, p.bias.stride_batch == 0 ? 1 : p.batch};
+  run(maps.bias, {p.bias.data, p.bias.stride_batch, p.bias.stride_row, p.bias.stride_head}, pairs, boxes.pair);
+  if (error == cudaSuccess && p.bias_gradient != BiasGradient::none)
+    error = encode_gradient_map(encode, maps.d_bias, p, boxes.pair);
   return error;
 }
 

@@ -11,8 +11,10 @@
 //
 // Row and end have the same stride, and the map's address lies `longest` rows before the tensor's: row r of a sequence
 // is at coordinates (column, longest - length + r, end). (The trick is known as a ragged tensor map; Triton's
-// tools/ragged_tma.py uses it for grouped products.) LSE and D are scratch of [heads][scratch_rows] float32; their maps
-// have these two dimensions.
+// tools/ragged_tma.py uses it for grouped products.) A tile bias is read by such a map, too: its columns are keys, its
+// rows queries, of which a sequence has the first `length`. Its gradient is stored by a map of four dimensions, without
+// the end: what lies past it in the tensor is written, too. LSE and D are scratch of [heads][scratch_rows] float32;
+// their maps have these two dimensions.
 #pragma once
 
 #include <cuda.h>
@@ -24,6 +26,7 @@ namespace flashdma_bwd::hopper {
 
 struct TensorMaps {
   CUtensorMap q, d_out, k, v, lse, row_dot;
+  CUtensorMap bias, d_bias;  ///< of a kernel with a tile bias; d_bias if its gradient is wanted
 };
 
 /// What a copy brings: a panel of a tile, see panel_tile.hpp.
@@ -34,9 +37,11 @@ struct MapBox {
 struct MapBoxes {
   MapBox query, key, value;  ///< dO's are Q's
   int statistics;            ///< queries of which LSE or D is copied at once
+  MapBox pair;               ///< of a tile bias; no rows: the kernel has none
 };
 
-/// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer.
+/// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer, or the
+/// kernel has a tile bias and the problem not `bias_copies`.
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& parameters, const MapBoxes& boxes);
 
 }  // namespace flashdma_bwd::hopper

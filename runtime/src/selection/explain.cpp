@@ -56,6 +56,8 @@ Mismatch mismatch(Condition condition, const Row& row, const Problem& problem, c
       return {"bias", set_text(when.biases), std::string(word(problem.bias))};
     case Condition::layout:
       return {"layout", set_text(when.layouts), std::string(word(problem.layout))};
+    case Condition::bias_copies:
+      return {"bias_copies", yes_or_no(!problem.bias_copies), yes_or_no(problem.bias_copies)};
     case Condition::softcap:
       return {"softcap", std::string(word(when.softcap)), yes_or_no(problem.softcap)};
     case Condition::causal:
@@ -144,6 +146,8 @@ std::string problem_text(const Problem& problem) {
                      number(problem.batch) + ", heads " + number(problem.heads) + ", heads_kv " +
                      number(problem.heads_kv) + ", seqlen_q " + number(problem.seqlen_q) + ", seqlen_k " +
                      number(problem.seqlen_k) + ", bias " + std::string(word(problem.bias));
+  if (problem.bias == BiasKind::tile)
+    text += problem.bias_copies ? " that tensor copies move" : " that tensor copies cannot move";
   if (problem.masked)
     text += ", mask " + std::string(word(problem.layout)) + " with " + number(problem.mask_density) +
             " of 1000 pairs active";

@@ -130,7 +130,7 @@ std::string read(std::string_view text, Range& range) {
 }
 
 constexpr std::string_view kConditionNames[] = {
-    "head_dim",      "data_type", "bias",     "layout",   "softcap",           "causal",
+    "head_dim",      "data_type", "bias",     "layout",   "bias_copies",       "softcap",     "causal",
     "deterministic", "masked",    "seqlen_q", "seqlen_k", "work_items_per_sm", "mask_density"};
 
 std::string read_condition(std::string_view name, std::string_view value, When& when) {
@@ -138,6 +138,7 @@ std::string read_condition(std::string_view name, std::string_view value, When& 
   if (name == "data_type") return read(value, when.data_types);
   if (name == "bias") return read(value, when.biases);
   if (name == "layout") return read(value, when.layouts);
+  if (name == "bias_copies") return read(value, when.bias_copies);
   if (name == "softcap") return read(value, when.softcap);
   if (name == "causal") return read(value, when.causal);
   if (name == "deterministic") return read(value, when.deterministic);
@@ -216,6 +217,7 @@ std::string row_text(const Row& row) {
   print_set(text, "data_type", when.data_types);
   print_set(text, "bias", when.biases);
   print_set(text, "layout", when.layouts);
+  print_choice(text, "bias_copies", when.bias_copies);
   print_choice(text, "softcap", when.softcap);
   print_choice(text, "causal", when.causal);
   print_choice(text, "deterministic", when.deterministic);

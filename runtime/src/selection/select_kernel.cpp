@@ -15,6 +15,10 @@ Condition first_failed_condition(const Row& row, const Problem& problem, const D
   if (!when.data_types.contains(problem.data_type)) return Condition::data_type;
   if (!when.biases.contains(problem.bias)) return Condition::bias;
   if (!when.layouts.contains(problem.layout)) return Condition::layout;
+  // Whatever a row says, its kernel moves tiles of a bias in one way.
+  if (!admits(when.bias_copies, problem.bias_copies) ||
+      (copies_bias(row.use.family, problem.bias) && !problem.bias_copies))
+    return Condition::bias_copies;
   if (!admits(when.softcap, problem.softcap)) return Condition::softcap;
   if (!admits(when.causal, problem.causal)) return Condition::causal;
   if (!admits(when.deterministic, problem.deterministic)) return Condition::deterministic;

@@ -34,6 +34,7 @@ enum class Condition : std::uint8_t {
   data_type,
   bias,
   layout,
+  bias_copies,
   softcap,
   causal,
   deterministic,

@@ -100,7 +100,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     }
     const std::uint32_t lse = shared_ + G::kLse + QueryRing(i).stage * (kM * 4) + lane() % 4 * 8;
     std::uint32_t slopes[kSoftcap ? kM / 8 : 1][2];
-    exponentiate<kConfig>(p, scores, lse, bias, slopes, slopes);
+    exponentiate<kConfig>(p, scores, lse, bias, 0, slopes);
     const bool partial =
         info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
     if (partial) {

@@ -6,5 +6,6 @@ set(FLASHDMA_BWD_SOURCES_sm89)
 set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_bf16_ampere_m64n64_w8_s4_kv4_dq2_q1_do1.cu
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240.cu
+    kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d256_bf16_ampere_m64n64_w8_s4_kv4_dq2_q1_do1.cu
     kernels/sm90/bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair.cu)
