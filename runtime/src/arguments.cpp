@@ -234,6 +234,8 @@ bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {
     if (t->rows != a.seqlen_q || t->columns != a.seqlen_k || t->rows == 0) return false;
     if (!whatever_memory && !is_copied_tensor(*t)) return false;
   }
+  // A copy writes 16 bytes at a time, also those behind a row's last element.
+  if (d.data != nullptr && d.columns % 8 != 0) return false;
   return true;
 }
 

@@ -61,7 +61,7 @@ std::string mismatch(const KernelConfig& config, const Problem& problem, const D
   if (copies_bias(config.tile.family, config.bias) && !problem.bias_copies)
     return "it moves a tile bias and its gradient by tensor copies, which cannot move these: they need an element for "
            "each query and key, a plan in the keys' own order, addresses and strides of 16 bytes, and of the gradient "
-           "the data type of the problem and all heads and sequences";
+           "rows of 16 bytes, the data type of the problem and all heads and sequences";
   if (const int needed = shared_memory_bytes(config); needed > device.shared_memory_per_block)
     return "it needs " + std::to_string(needed) + " bytes of shared memory and the GPU gives a block " +
            std::to_string(device.shared_memory_per_block);

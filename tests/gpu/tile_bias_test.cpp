@@ -30,8 +30,10 @@ ProblemSpec problem(int head_dim, std::int64_t seqlen_q = 150, std::int64_t seql
   return spec;
 }
 
-/// Checks the problem on every kernel, of which one moves the bias by copies where there is one for the head dim.
+/// Checks the problem on every kernel, of which one moves the bias by copies where there is one for the head dim, but
+/// for a gradient whose rows do not end with 16 bytes: a copy would write past their ends.
 void check_moved(const ProblemSpec& spec) {
+  const bool written_past = spec.bias.gradient && Problem(spec).arguments().seqlen_k % 8 != 0;
   bool compiled = false;
   bool asked_for = false;
   for (const std::string& name : check_problem(spec)) asked_for |= KernelName(name).copies_bias();
@@ -41,7 +43,7 @@ void check_moved(const ProblemSpec& spec) {
     if (bucket == 0 && spec.head_dim <= b) bucket = b;
   for (const KernelName& kernel : kernels_under_test())
     compiled |= kernel.copies_bias() && kernel.head_dim == "d" + std::to_string(bucket);
-  CHECK((asked_for || !compiled));
+  CHECK(asked_for == (compiled && !written_past));
 }
 
 void check_moved_in_both_types(ProblemSpec spec) {
@@ -66,6 +68,8 @@ TEST_CASE("a moved tile bias at the ends of queries and keys", "[tile-bias]") {
         spec.causal = turn % 3 == 0;
         spec.deterministic = turn % 5 == 0;
         spec.random_out = true;  // else dS of rows that see few keys is rounding
+        check_moved(spec);
+        spec.bias.gradient = false;
         check_moved(spec);
       }
 }

@@ -80,7 +80,7 @@ class Backward {
   __device__ __forceinline__ void gather_keys() const {
     gather_key_rows<typename G::KeyTile, G::kThreads>(p, state.item, p.k, 0, 0, shared_ + G::kKey);
     gather_key_rows<typename G::ValueTile, G::kThreads>(p, state.item, p.v, 0, 0, shared_ + G::kValue);
-    ptx::fence_proxy_async();
+    finish_gathering();
     __syncthreads();
     if (threadIdx.x == 0) {
       ptx::mbarrier_arrive(ptx::shared_address(&state.key_full));

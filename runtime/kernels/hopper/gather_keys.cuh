@@ -2,27 +2,39 @@
 #pragma once
 
 #include "common/item.cuh"
+#include "common/ptx.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
 
-/// Rows `first_row` on of the item, columns `first_column` on, into a tile at `address`; zeros past the keys' end and
-/// past the head dim. All threads of the CTA.
+/// Starts to load rows `first_row` on of the item, columns `first_column` on, into a tile at `address`; zeros past the
+/// keys' end and past the head dim. All threads of the CTA.
 template <class Tile, int kThreads>
 __device__ __forceinline__ void gather_key_rows(const BackwardParameters& p, const KeyItem& item,
                                                 const TensorView& tensor, int first_row, int first_column,
                                                 std::uint32_t address) {
   constexpr int kChunks = Tile::kColumns / 8;
+  const std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
+  const std::int64_t stride = tensor.stride_row;
+  const std::int32_t* const active = item.active;
+  const int keys = item.keys;
+  const int columns = p.head_dim;
+#pragma unroll 4
   for (int index = static_cast<int>(threadIdx.x); index < Tile::kRows * kChunks; index += kThreads) {
     const int row = index / kChunks;
     const int chunk = index % kChunks;
-    const int key = position_of_row(item, first_row + row);
     const int column = first_column + chunk * 8;
-    uint4 values = {0, 0, 0, 0};
-    if (key != kPastEnd && column < p.head_dim)
-      values = __ldg(reinterpret_cast<const uint4*>(key_row_address(p, item, tensor, key) + column));
-    ptx::st_shared_v4(address + Tile::chunk_offset(row, chunk), values);
+    const int key = first_row + row < keys ? active[first_row + row] : kPastEnd;
+    const bool inside = key != kPastEnd && column < columns;
+    ptx::cp_async_16(address + Tile::chunk_offset(row, chunk), inside ? rows + key * stride + column : rows, inside);
   }
+}
+
+/// Waits until the thread's rows are there, for wgmma, too.
+__device__ __forceinline__ void finish_gathering() {
+  ptx::cp_async_commit_group();
+  ptx::cp_async_wait_group<0>();
+  ptx::fence_proxy_async();
 }
 
 }  // namespace flashdma_bwd::hopper

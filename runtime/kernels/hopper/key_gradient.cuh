@@ -59,6 +59,7 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
     const int chunk = (lane + i * 32) % kChunks;
     if (first_row + row >= keys || chunk * 8 >= columns) continue;
     const int key = active != nullptr ? active[first_row + row] : first_position + first_row + row;
+    if (key == kPastEnd) continue;
     *reinterpret_cast<uint4*>(rows + key * stride + chunk * 8) =
         ptx::ld_shared_v4(staging + Tile::chunk_offset(staging_row + row, chunk));
   }

@@ -93,7 +93,7 @@ class Backward {
     gather_key_rows<typename G::ValueTile, G::kThreads>(p, state.item, p.v, own, 0, shared_ + G::kValue);
     gather_key_rows<typename G::OtherKeyTile, G::kThreads>(p, state.item, p.k, G::kKeys - own, rank * G::kDQueryHalf,
                                                            shared_ + G::kOtherKey);
-    ptx::fence_proxy_async();
+    finish_gathering();
     __syncthreads();
     if (threadIdx.x == 0) {
       ptx::mbarrier_arrive(ptx::shared_address(&state.key_full));
