@@ -146,7 +146,7 @@ TEST_CASE("a moved tile bias in packed sequences", "[tile-bias]") {
                                  {{64, 128, 1}, {128, 64, 1}},
                                  {{70, 0, 129, 5, 64}, {100, 30, 64, 0, 65}},
                                  {{0, 0, 333}, {0, 10, 200}},
-                                 {{300, 10}, {8, 400}}};
+                                 {{300, 64}, {70, 400}}};
   for (const Lengths& lengths : all_lengths)
     for (const int head_dim : {32, 64, 128})
       for (const bool causal : {false, true}) {
