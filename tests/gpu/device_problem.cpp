@@ -67,6 +67,8 @@ DeviceProblem::DeviceProblem(Problem& problem) : problem_(problem) {
                  "upload of an input");
     move_pointers(*buffer, inputs_.back().data());
   }
+  // The stream does not wait for the default stream, nor does the host for its copies.
+  require_cuda(cudaDeviceSynchronize(), "upload of the inputs");
   problem.poison_outputs();
   for (const Buffer* buffer : problem.outputs()) {
     outputs_.emplace_back(buffer->bytes.size());

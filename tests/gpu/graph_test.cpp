@@ -110,7 +110,7 @@ TEST_CASE("a plan is built in the graph that uses it", "[graph]") {
       return device.enqueue();
     });
     for (int replay = 0; replay < 2; ++replay) {
-      require_cuda(cudaMemset(plan_memory.data(), 0xff, plan_bytes), "poisoning of the plan");
+      require_cuda(cudaMemsetAsync(plan_memory.data(), 0xff, plan_bytes, device.stream()), "poisoning of the plan");
       REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
       graph.launch(device.stream());
       CHECK(device.finish() == "");

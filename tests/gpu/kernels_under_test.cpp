@@ -43,8 +43,8 @@ bool copies_move_bias(const Arguments& a) {
   };
   if (compacted || !movable(a.bias)) return false;
   const PairTensor& d = a.d_bias;
-  return d.data == nullptr || (movable(d) && d.columns % 8 == 0 && d.data_type == a.data_type && d.batch == a.batch &&
-                               d.heads == a.heads);
+  return d.data == nullptr ||
+         (movable(d) && d.columns % 8 == 0 && d.data_type == a.data_type && d.batch == a.batch && d.heads == a.heads);
 }
 
 std::vector<KernelName> kernels_under_test() {

@@ -194,6 +194,8 @@ std::vector<std::uint64_t> built_on_device(const HostMask& mask, Arguments argum
   REQUIRE(plan_size(arguments, plan_bytes).ok());
   DeviceMemory memory(plan_bytes);
   require_cuda(cudaMemset(memory.data(), static_cast<int>(kPoison), plan_bytes), "poisoning of the plan");
+  // The stream does not wait for the default stream, nor does the host for its copies.
+  require_cuda(cudaDeviceSynchronize(), "upload and poisoning");
   MaskPlan plan{};
   const Status status = plan_build(arguments, memory.data(), plan_bytes, stream.get(), plan);
   INFO(status.message());

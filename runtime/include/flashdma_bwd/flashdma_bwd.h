@@ -68,8 +68,8 @@ typedef struct flashdma_bwd_tensor {
  * batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The stride of a
  * dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor. stride_column must be 1
  * where columns > 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are multiples of 16 bytes
- * and whose strides are multiples of 8 elements may have faster kernels, with dBias where seqlen_k is one, too. With variable length, rows and columns are
- * positions within a sequence and seqlen_q and seqlen_k the maxima. */
+ * and whose strides are multiples of 8 elements may have faster kernels, with dBias where seqlen_k is one, too. With
+ * variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k the maxima. */
 typedef struct flashdma_bwd_pair_tensor {
   void* data;        /* NULL: there is none */
   int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask, whose elements are bytes: 0 masks, anything else
