@@ -5,6 +5,7 @@
 
 #include "gpu/check.hpp"
 #include "gpu/device_problem.hpp"
+#include "gpu/masked_problems.hpp"
 #include "kernels/reordered_plan_model.hpp"
 #include "support/catch.hpp"
 
@@ -14,45 +15,12 @@ using namespace flashdma_bwd::testing;
 namespace {
 
 ProblemSpec masked(const MaskSpec& mask, flashdma_bwd_mask_layout layout, int head_dim = 64) {
-  ProblemSpec spec;
-  spec.head_dim = head_dim;
-  spec.heads = 4;
-  spec.heads_kv = 2;
-  spec.seqlen_q = 300;
-  spec.seqlen_k = 450;
-  spec.mask = mask;
+  ProblemSpec spec = testing::masked(mask, head_dim);
   spec.mask.layout = layout;
   return spec;
 }
 
-const MaskSpec kMasks[] = {
-    {.structure = MaskStructure::keep_all},
-    {.structure = MaskStructure::keep_nothing},
-    {.structure = MaskStructure::single_pair},
-    {.structure = MaskStructure::alternating_tiles, .width = 32},
-    {.structure = MaskStructure::alternating_tiles, .width = 64},
-    {.structure = MaskStructure::alternating_tiles, .width = 128},
-    {.structure = MaskStructure::empty_rows, .probability = 0.5},
-    {.structure = MaskStructure::empty_columns, .probability = 0.5},
-    {.structure = MaskStructure::one_key_per_row},
-    {.structure = MaskStructure::one_tile, .probability = 0.5},
-    {.structure = MaskStructure::bernoulli, .probability = 0.5},
-    {.structure = MaskStructure::bernoulli, .probability = 0.01},
-    {.structure = MaskStructure::bernoulli, .probability = 0.0001},
-    {.structure = MaskStructure::causal_top_w, .width = 16},
-    {.structure = MaskStructure::causal_top_w, .width = 100},
-    {.structure = MaskStructure::window_with_sinks, .width = 50},
-    {.structure = MaskStructure::documents, .width = 60},
-    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 64},
-    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 128},
-};
-
 constexpr flashdma_bwd_mask_layout kReordered = FLASHDMA_BWD_MASK_REORDERED;
-
-/// dS of rows with one key cancels unless O is not of this forward.
-bool has_single_keys(const MaskSpec& mask) {
-  return mask.structure == MaskStructure::one_key_per_row || mask.structure == MaskStructure::single_pair;
-}
 
 }  // namespace
 

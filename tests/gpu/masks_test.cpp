@@ -1,47 +1,11 @@
 // Every mask structure, in the natural layout and, with the same mask for all queries, compacted; built by the call and
 // prebuilt.
 #include "gpu/check.hpp"
+#include "gpu/masked_problems.hpp"
 #include "support/catch.hpp"
 
 using namespace flashdma_bwd;
 using namespace flashdma_bwd::testing;
-
-namespace {
-
-ProblemSpec masked(const MaskSpec& mask, int head_dim = 64) {
-  ProblemSpec spec;
-  spec.head_dim = head_dim;
-  spec.heads = 4;
-  spec.heads_kv = 2;
-  spec.seqlen_q = 300;
-  spec.seqlen_k = 450;
-  spec.mask = mask;
-  return spec;
-}
-
-const MaskSpec kMasks[] = {
-    {.structure = MaskStructure::keep_all},
-    {.structure = MaskStructure::keep_nothing},
-    {.structure = MaskStructure::single_pair},
-    {.structure = MaskStructure::alternating_tiles, .width = 32},
-    {.structure = MaskStructure::alternating_tiles, .width = 64},
-    {.structure = MaskStructure::alternating_tiles, .width = 128},
-    {.structure = MaskStructure::empty_rows, .probability = 0.5},
-    {.structure = MaskStructure::empty_columns, .probability = 0.5},
-    {.structure = MaskStructure::one_key_per_row},
-    {.structure = MaskStructure::one_tile, .probability = 0.5},
-    {.structure = MaskStructure::bernoulli, .probability = 0.5},
-    {.structure = MaskStructure::bernoulli, .probability = 0.01},
-    {.structure = MaskStructure::bernoulli, .probability = 0.0001},
-    {.structure = MaskStructure::causal_top_w, .width = 16},
-    {.structure = MaskStructure::causal_top_w, .width = 100},
-    {.structure = MaskStructure::window_with_sinks, .width = 50},
-    {.structure = MaskStructure::documents, .width = 60},
-    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 64},
-    {.structure = MaskStructure::block_sparse, .probability = 0.3, .width = 128},
-};
-
-}  // namespace
 
 TEST_CASE("every mask structure", "[masks]") {
   for (const MaskSpec& structure : kMasks) {
@@ -49,7 +13,7 @@ TEST_CASE("every mask structure", "[masks]") {
       ProblemSpec spec = masked(structure, heads == PairHeads::kv ? 128 : 64);
       spec.mask.shape.heads = heads;
       check_both_types(spec);
-      if (structure.structure == MaskStructure::one_key_per_row || structure.structure == MaskStructure::single_pair) {
+      if (has_single_keys(structure)) {
         spec.random_out = true;  // whose dS does not cancel
         check_both_types(spec);
       }
@@ -77,8 +41,7 @@ TEST_CASE("every mask structure for all queries alike", "[masks]") {
       spec.batch = 2;
       spec.causal = causal;
       spec.mask.shape = {.heads = causal ? PairHeads::kv : PairHeads::query, .rows = false};
-      spec.random_out =
-          structure.structure == MaskStructure::one_key_per_row || structure.structure == MaskStructure::single_pair;
+      spec.random_out = has_single_keys(structure);
       check_both_types(spec);
     }
   }
