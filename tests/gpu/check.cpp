@@ -25,7 +25,7 @@ void check_run(Problem& problem, DeviceProblem& device, const Gradients& expecte
   INFO(status.message());
   REQUIRE(status.code() == FLASHDMA_BWD_OK);
   const GradientErrors errors = gradient_errors(problem, read_gradients(problem), expected);
-  const double bar = error_bar(problem.spec());
+  const double bar = error_bar(problem.spec().data_type);
   const bool pass = errors.largest() <= bar && defect.empty();
   results().add({kernel.text, problem_text, errors, bar, pass});
   INFO(errors.text());

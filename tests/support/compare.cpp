@@ -75,11 +75,4 @@ double error_bar(flashdma_bwd_data_type type) {
   return type == FLASHDMA_BWD_FP16 ? 6e-4 : 4e-3;
 }
 
-double error_bar(const ProblemSpec& spec) {
-  constexpr std::int64_t kFewPairs = 8;
-  const bool few = spec.mask.structure == MaskStructure::single_pair || spec.seqlen_q * spec.seqlen_k <= kFewPairs;
-  if (!few) return error_bar(spec.data_type);
-  return spec.data_type == FLASHDMA_BWD_FP16 ? 0x1p-10 : 0x1p-7;
-}
-
 }  // namespace flashdma_bwd::testing

@@ -39,9 +39,5 @@ GradientErrors gradient_errors(const Problem& problem, const Gradients& got, con
 
 /// The bar of the project for `largest`: 4e-3 in bf16, 6e-4 in fp16.
 double error_bar(flashdma_bwd_data_type type);
-/// The same for a problem. Where a head has a single pair, or few, a gradient is one product of dS, which is rounded,
-/// and is rounded itself: exact arithmetic has an error of up to two unit roundoffs, and there are no others to average
-/// with.
-double error_bar(const ProblemSpec& spec);
 
 }  // namespace flashdma_bwd::testing
