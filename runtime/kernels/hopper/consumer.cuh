@@ -77,15 +77,15 @@ class Consumer {
       wait(state.key_full, 0);
       Scores probability, d_score;
       Operand probabilities;
-      start_scores(0, probability);
+      start_scores(0, probability, false);
       wait(state.value_full, 0);
       ValueOperand values;
       if constexpr (kValueInRegisters) load_values(values);
       finish_scores(0, values, probability, d_score, probabilities);
       for (int i = 0;;) {
-        take_step(i, probability, d_score, probabilities, d_k, d_v);
+        const bool queries_came = take_step(i, probability, d_score, probabilities, d_k, d_v);
         if (++i == steps) break;
-        start_scores(i, probability);
+        start_scores(i, probability, queries_came);
         // The products of dV and dK of the step before.
         ptx::wgmma_wait_group<1>();
         arrive(state.query_empty[RingPosition<G::kQueryStages>(i - 1).stage]);
@@ -97,7 +97,7 @@ class Consumer {
       ptx::wgmma_fence();
       start_d_query(steps - 1, d_q);
       ptx::wgmma_wait_group<0>();
-      hand_over_d_query(steps - 1, d_q);
+      hand_over_d_query(steps - 1, d_q, false, RingPosition<G::kQueryStages>(steps));
       if constexpr (kKeyBias) write_bias_sums();
     }
     write_gradients(d_k, d_v);
@@ -140,9 +140,9 @@ class Consumer {
   }
 
   /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
     const RingPosition<G::kQueryStages> query(i);
-    wait(state.query_full[query.stage], query.parity);
+    wait(state.query_full[query.stage], query.parity, queries_came);
     ptx::wgmma_fence();
     start_transposed_product<KeyTile, QueryTile, kBf16>(scores, own_rows<KeyTile>(G::kKey), query_tile(i));
   }
@@ -192,15 +192,16 @@ class Consumer {
             pack<kType>(probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]);
   }
 
-  /// dS, and the products that take it. On return dV's and dK's are in flight.
-  __device__ __forceinline__ void take_step(int i, Scores& probability, Scores& d_score, Operand& probabilities,
+  /// dS, and the products that take it. On return dV's and dK's are in flight. Returns whether the next step's queries
+  /// have come.
+  __device__ __forceinline__ bool take_step(int i, Scores& probability, Scores& d_score, Operand& probabilities,
                                             KeyGradient& d_k, KeyGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
     Operand d_scores;
     differentiate(i, probability, d_score, d_scores);
-    store_d_scores(i, d_scores);
+    const bool d_scores_came = store_d_scores(i, d_scores);
 
-    if (i > 0) wait_for_d_scores(i - 1);
+    if (i > 0) wait_for_d_scores(i - 1, d_scores_came);
     ptx::wgmma_fence();
     DQuery d_q;
     start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
@@ -215,11 +216,15 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
+    const bool buffer_came = has_come(state.d_query_empty[consumer_], i & 1);
     ptx::wgmma_wait_group<1>();
+    const RingPosition<G::kQueryStages> next(i + 1);
+    bool queries_came = false;
     if (i > 0) {
       if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
-      hand_over_d_query(i - 1, d_q);
+      queries_came = hand_over_d_query(i - 1, d_q, buffer_came, next);
     }
+    return queries_came;
   }
 
   // --- Scores ---
@@ -340,21 +345,24 @@ class Consumer {
            ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
   }
 
-  /// dS into the ring, as rows of queries.
-  __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
+  /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come.
+  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores) const {
     const DScoreRing ring(i);
     if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const std::uint32_t address = rows_of_pairs(shared_ + G::kDScore + ring.stage * PairTile::kBytes);
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    const DScoreRing last(i - 1);
+    const bool came = has_come(state.d_score_full[last.stage], last.parity);
     ptx::fence_proxy_async();
     __syncwarp();
     arrive(state.d_score_full[ring.stage]);
+    return came;
   }
   /// Until all warpgroups have stored those of step i.
-  __device__ __forceinline__ void wait_for_d_scores(int i) const {
+  __device__ __forceinline__ void wait_for_d_scores(int i, bool came = false) const {
     const DScoreRing ring(i);
-    wait(state.d_score_full[ring.stage], ring.parity);
+    wait(state.d_score_full[ring.stage], ring.parity, came);
   }
 
   // --- dQ ---
@@ -381,17 +389,21 @@ class Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Gives the warpgroup's share of dQ of step i to its reducer.
-  __device__ __forceinline__ void hand_over_d_query(int i, const DQuery& d_q) {
-    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+  /// Gives the warpgroup's share of dQ of step i to its reducer. Returns whether the queries of the step at `next` have
+  /// come.
+  __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool buffer_came,
+                                                    const RingPosition<G::kQueryStages>& next) {
+    wait(state.d_query_empty[consumer_], (i & 1) ^ 1, buffer_came);
     const std::uint32_t address =
         shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4) + lane() * 16;
 #pragma unroll
     for (int c = 0; c < G::kDQueryColumns / 8; ++c)
       ptx::st_shared_v4(address + c * kAtomFloats * 4, d_q[c * 4], d_q[c * 4 + 1], d_q[c * 4 + 2], d_q[c * 4 + 3]);
+    const bool queries_came = has_come(state.query_full[next.stage], next.parity);
     ptx::fence_proxy_async();
     __syncwarp();
     arrive(state.d_query_full[consumer_]);
+    return queries_came;
   }
 
   // --- The gradient of a key bias ---

@@ -17,6 +17,14 @@ __device__ __forceinline__ int warp() {
 __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity) {
   ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity);
 }
+/// Whether it has. An answer takes some hundred clocks: who asks while others things are under way need not ask again.
+__device__ __forceinline__ bool has_come(std::uint64_t& barrier, std::uint32_t parity) {
+  return ptx::mbarrier_test_parity(ptx::shared_address(&barrier), parity);
+}
+/// Until the phase has completed, unless it is known to have come.
+__device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity, bool came) {
+  ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity, came);
+}
 /// Arrives for the warp, whose lanes have all come this far.
 __device__ __forceinline__ void arrive(std::uint64_t& barrier) {
   if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));

@@ -83,6 +83,21 @@ __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std:
       : "memory");
 }
 
+/// The same, but for a test that was made before and found it completed.
+__device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std::uint32_t parity, bool completed) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "setp.ne.u32 done, %2, 0;\n"
+      "@done bra finished_%=;\n"
+      "wait_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished_%=;\n"
+      "bra wait_%=;\n"
+      "finished_%=:\n}\n" ::"r"(barrier),
+      "r"(parity), "r"(static_cast<std::uint32_t>(completed))
+      : "memory");
+}
+
 /// Whether it has completed.
 __device__ __forceinline__ bool mbarrier_test_parity(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done;

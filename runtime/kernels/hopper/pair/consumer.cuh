@@ -88,12 +88,23 @@ class Consumer {
 
   // --- dQ ---
 
-  /// Until both CTAs' dS of step i is there.
-  __device__ __forceinline__ void wait_for_d_scores(int i) const {
+  /// Whether a CTA's own dS of a step and the other's have come.
+  struct DScoresCame {
+    bool own;
+    bool others;
+  };
+  __device__ __forceinline__ DScoresCame d_scores_came(int i) const {
     const DScoreRing ring(i);
-    wait(state.d_score_full[ring.stage], ring.parity);
     const OtherDScoreRing other(i);
-    wait(state.other_d_score_full[other.stage], other.parity);
+    return {has_come(state.d_score_full[ring.stage], ring.parity),
+            has_come(state.other_d_score_full[other.stage], other.parity)};
+  }
+  /// Until both CTAs' dS of step i is there.
+  __device__ __forceinline__ void wait_for_d_scores(int i, const DScoresCame& came) const {
+    const DScoreRing ring(i);
+    wait(state.d_score_full[ring.stage], ring.parity, came.own);
+    const OtherDScoreRing other(i);
+    wait(state.other_d_score_full[other.stage], other.parity, came.others);
     // The next one to this buffer may come.
     if (kRole == Role::key && warp() == 0 && lane() == 0)
       ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&state.other_d_score_full[other.stage]), PairTile::kBytes);
@@ -131,19 +142,28 @@ class Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Lets go of the dS of step i, and adds the warpgroup's share of dQ to the scratch or has the reducer do so.
-  __device__ __forceinline__ void hand_over_d_query(int i, const DQuery& d_q) const {
+  /// Whether the buffer by which the first part of the dQ of step i goes to the reducer is free.
+  __device__ __forceinline__ bool buffer_came(int i) const {
+    const int use = p.d_q_turns != nullptr ? 2 * i : i;
+    return has_come(state.d_query_empty[static_cast<int>(kRole)], (use & 1) ^ 1);
+  }
+
+  /// Lets go of the dS of step i, and adds the warpgroup's share of dQ to the scratch or has the reducer do so. Asks
+  /// meanwhile whether `next` has come, what the next step begins with.
+  __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool came, std::uint64_t& next,
+                                                    std::uint32_t next_parity) const {
     arrive(state.d_score_empty[DScoreRing(i).stage]);
     if (lane() == 0)
       ptx::mbarrier_arrive_cluster(
           ptx::mapa(ptx::shared_address(&state.other_d_score_taken[OtherDScoreRing(i).stage]), rank() ^ 1));
     // In deterministic mode the reducer keeps the order, so that both parts go there.
     if (p.d_q_turns != nullptr) {
-      give_to_reducer(0, 2 * i, d_q);
-      give_to_reducer(1, 2 * i + 1, d_q);
-      return;
+      give_to_reducer(0, 2 * i, d_q, came);
+      give_to_reducer(1, 2 * i + 1, d_q, false);
+      return false;
     }
-    give_to_reducer(0, i, d_q);
+    give_to_reducer(0, i, d_q, came);
+    const bool next_came = has_come(next, next_parity);
     const StepInfo& info = state.steps[i % kStepSlots];
     const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query + warp() * 16;
     const int column = rank() * G::kDQueryHalf + static_cast<int>(kRole) * G::kDQueryColumns + G::kDQueryPart;
@@ -153,11 +173,12 @@ class Consumer {
       const float* values = d_q + (G::kDQueryPart / 8 + c) * 4;
       ptx::red_add_v4(destination + c * kAtomFloats, {values[0], values[1], values[2], values[3]});
     }
+    return next_came;
   }
   /// `use` counts the uses of the warpgroup's buffer.
-  __device__ __forceinline__ void give_to_reducer(int part, int use, const DQuery& d_q) const {
+  __device__ __forceinline__ void give_to_reducer(int part, int use, const DQuery& d_q, bool came) const {
     constexpr int kShare = static_cast<int>(kRole);
-    wait(state.d_query_empty[kShare], (use & 1) ^ 1);
+    wait(state.d_query_empty[kShare], (use & 1) ^ 1, came);
     const std::uint32_t address =
         shared_ + G::kDQuery + (kShare * 4 + warp()) * (G::kDQueryPartBytes / 4) + lane() * 16;
 #pragma unroll
@@ -173,11 +194,11 @@ class Consumer {
   /// The last step's share of dQ, for which there is no next step.
   __device__ __forceinline__ void finish_d_query(int last) const {
     DQuery d_q;
-    wait_for_d_scores(last);
+    wait_for_d_scores(last, {});
     ptx::wgmma_fence();
     start_d_query(last, d_q);
     ptx::wgmma_wait_group<0>();
-    hand_over_d_query(last, d_q);
+    hand_over_d_query(last, d_q, false, state.query_full[0], 0);
   }
 
   // --- dK and dV ---

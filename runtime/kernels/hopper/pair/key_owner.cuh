@@ -42,28 +42,34 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       wait(state.value_full, 0);
       wait(state.key_full, 0);
       Scores d_score;
-      start_d_probability(0, d_score);
+      bool probabilities_came = start_d_probability(0, d_score, false);
       ptx::wgmma_wait_group<0>();
       for (int i = 0;;) {
         Operand d_scores;
-        differentiate(i, d_score, d_scores);
+        const bool buffer_came = differentiate(i, d_score, d_scores, probabilities_came);
         // D has been read, too.
         this->arrive_in_both(state.d_out_empty[DOutRing(i).stage]);
-        store_d_scores(i, d_scores);
+        const bool queries_came = store_d_scores(i, d_scores, buffer_came);
         const QueryRing query(i);
-        wait(state.query_full[query.stage], query.parity);
+        wait(state.query_full[query.stage], query.parity, queries_came);
+        const auto d_scores_came = this->d_scores_came(i - 1);
         ptx::wgmma_fence();
         this->accumulate(d_k, d_scores, this->query_tile(i));
-        if (i > 0) this->wait_for_d_scores(i - 1);
+        if (i > 0) this->wait_for_d_scores(i - 1, d_scores_came);
         DQuery d_q;
         ptx::wgmma_fence();
         this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+        const bool d_query_buffer_came = this->buffer_came(i - 1);
         ptx::wgmma_wait_group<1>();
         this->arrive_in_both(state.query_empty[query.stage]);
         ptx::wgmma_wait_group<0>();
-        if (i > 0) this->hand_over_d_query(i - 1, d_q);
+        const DOutRing next(i + 1);
+        bool next_came = false;
+        if (i > 0)
+          next_came =
+              this->hand_over_d_query(i - 1, d_q, d_query_buffer_came, state.d_out_full[next.stage], next.parity);
         if (++i == state.step_count) break;
-        start_d_probability(i, d_score);
+        probabilities_came = start_d_probability(i, d_score, next_came);
         ptx::wgmma_wait_group<0>();
       }
       this->finish_d_query(state.step_count - 1);
@@ -77,18 +83,21 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   }
 
  private:
-  /// Issues dP^T of step i.
-  __device__ __forceinline__ void start_d_probability(int i, Scores& d_probability) const {
+  /// Issues dP^T of step i. Returns whether the step's P has come.
+  __device__ __forceinline__ bool start_d_probability(int i, Scores& d_probability, bool d_out_came) const {
     const DOutRing d_out(i);
-    wait(state.d_out_full[d_out.stage], d_out.parity);
+    wait(state.d_out_full[d_out.stage], d_out.parity, d_out_came);
     ptx::wgmma_fence();
     start_transposed_product<ValueTile, typename Base::QueryTile, Base::kBf16>(
         d_probability, ptx::opaque(ValueTile::descriptor(shared_ + G::kValue)), this->d_out_tile(i));
+    return has_come(state.probability_full, i & 1);
   }
 
-  /// dP to dS.
-  __device__ __forceinline__ void differentiate(int i, Scores& d_score, Operand& d_scores) {
-    wait(state.probability_full, i & 1);
+  /// dP to dS. Returns whether there is a buffer for it.
+  __device__ __forceinline__ bool differentiate(int i, Scores& d_score, Operand& d_scores, bool probabilities_came) {
+    wait(state.probability_full, i & 1, probabilities_came);
+    const DScoreRing ring(i);
+    const bool buffer_came = has_come(state.d_score_empty[ring.stage], ring.parity ^ 1);
     // The value owner has seen that Q, with which the step's description comes, is there.
     const StepInfo& info = state.steps[i % kStepSlots];
     if constexpr (kKeyBias)
@@ -140,21 +149,25 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       total = {total.x + sums[0], total.y + sums[1]};
     }
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_empty));
+    return buffer_came;
   }
 
-  /// dS into the ring, as rows of queries, for both warpgroups and the sender.
-  __device__ __forceinline__ void store_d_scores(int i, const Operand& d_scores) const {
+  /// dS into the ring, as rows of queries, for both warpgroups and the sender. Returns whether Q has come.
+  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, bool buffer_came) const {
     const DScoreRing ring(i);
-    wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    wait(state.d_score_empty[ring.stage], ring.parity ^ 1, buffer_came);
     const int l = lane();
     const int row = l % 8 + l / 16 * 8;
     const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes + row * PairTile::kRowBytes +
                                   ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    const QueryRing query(i);
+    const bool queries_came = has_come(state.query_full[query.stage], query.parity);
     ptx::fence_proxy_async();
     __syncwarp();
     arrive(state.d_score_full[ring.stage]);
+    return queries_came;
   }
 
   // --- The bias's gradient ---

@@ -39,28 +39,33 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     if (state.step_count > 0) {
       wait(state.key_full, 0);
       Scores scores;
-      start_scores(0, scores);
+      start_scores(0, scores, false);
       ptx::wgmma_wait_group<0>();
       wait(state.value_full, 0);  // the other CTA's keys
       for (int i = 0;;) {
         Operand probabilities;
-        finish_scores(i, scores, probabilities);
+        const bool d_out_came = finish_scores(i, scores, probabilities);
         // LSE has been read, too.
         this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
         const DOutRing d_out(i);
-        wait(state.d_out_full[d_out.stage], d_out.parity);
+        wait(state.d_out_full[d_out.stage], d_out.parity, d_out_came);
+        const auto d_scores_came = this->d_scores_came(i - 1);
         ptx::wgmma_fence();
         this->accumulate(d_v, probabilities, this->d_out_tile(i));
-        if (i > 0) this->wait_for_d_scores(i - 1);
+        if (i > 0) this->wait_for_d_scores(i - 1, d_scores_came);
         DQuery d_q;
         ptx::wgmma_fence();
         this->start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+        const bool buffer_came = this->buffer_came(i - 1);
         ptx::wgmma_wait_group<1>();
         this->arrive_in_both(state.d_out_empty[d_out.stage]);
         ptx::wgmma_wait_group<0>();
-        if (i > 0) this->hand_over_d_query(i - 1, d_q);
+        const QueryRing next(i + 1);
+        bool next_came = false;
+        if (i > 0)
+          next_came = this->hand_over_d_query(i - 1, d_q, buffer_came, state.query_full[next.stage], next.parity);
         if (++i == state.step_count) break;
-        start_scores(i, scores);
+        start_scores(i, scores, next_came);
         ptx::wgmma_wait_group<0>();
       }
       this->finish_d_query(state.step_count - 1);
@@ -71,16 +76,16 @@ class ValueOwner : Consumer<kConfig, Role::value> {
 
  private:
   /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores) const {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
     const QueryRing query(i);
-    wait(state.query_full[query.stage], query.parity);
+    wait(state.query_full[query.stage], query.parity, queries_came);
     ptx::wgmma_fence();
     start_transposed_product<KeyTile, typename Base::QueryTile, Base::kBf16>(
         scores, ptx::opaque(KeyTile::descriptor(shared_ + G::kKey)), this->query_tile(i));
   }
 
-  /// S to P, for the key owner and as dV's operand.
-  __device__ __forceinline__ void finish_scores(int i, Scores& scores, Operand& probabilities) {
+  /// S to P, for the key owner and as dV's operand. Returns whether dO has come.
+  __device__ __forceinline__ bool finish_scores(int i, Scores& scores, Operand& probabilities) {
     const StepInfo& info = state.steps[i % kStepSlots];
     if constexpr (kKeyBias)
       if (info.head != head_) {
@@ -118,12 +123,15 @@ class ValueOwner : Consumer<kConfig, Role::value> {
           if (scores[e] == 0.0f) slopes[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
       }
     }
+    const bool buffer_came = has_come(state.probability_empty, (i & 1) ^ 1);
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         probabilities[j / 2][j % 2 * 2 + half] = pack<kType>(scores[j * 4 + half * 2], scores[j * 4 + half * 2 + 1]);
-    wait(state.probability_empty, (i & 1) ^ 1);
+    wait(state.probability_empty, (i & 1) ^ 1, buffer_came);
+    const DOutRing d_out(i);
+    const bool d_out_came = has_come(state.d_out_full[d_out.stage], d_out.parity);
     const std::uint32_t address = this->probability_address();
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
@@ -148,6 +156,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     }
     if (lane() == 0) state.probability_partial[warp()] = partial;
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_full));
+    return d_out_came;
   }
 
   /// In units of log2.
