@@ -54,7 +54,7 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state) {}
 
   /// The CTA's number, read anew for the same reason as the thread's.
-  static __device__ __forceinline__ int rank() { return ptx::cluster_ctarank(); }
+  static __device__ __forceinline__ int rank() { return ptx::cluster_ctarank(kCtas); }
 
   /// Row of the item's tile of a lane's first key; the second is 8 further.
   __device__ __forceinline__ int key_row() const { return rank() * G::kKeys + warp() * 16 + lane() / 4; }
@@ -148,10 +148,18 @@ class Consumer {
     return has_come(state.d_query_empty[static_cast<int>(kRole)], (use & 1) ^ 1);
   }
 
+  /// Where in the scratch the second part of the warpgroup's share of dQ of step i belongs.
+  __device__ __forceinline__ float* second_part(int i) const {
+    const StepInfo& info = state.steps[static_cast<unsigned>(i) % kStepSlots];  // before the first: of any
+    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query + warp() * 16;
+    const int column = rank() * G::kDQueryHalf + static_cast<int>(kRole) * G::kDQueryColumns + G::kDQueryPart;
+    return p.d_q_scratch + row * kD + column / 8 * kAtomFloats + lane() * 4;
+  }
+
   /// Lets go of the dS of step i, and adds the warpgroup's share of dQ to the scratch or has the reducer do so. Asks
   /// meanwhile whether `next` has come, what the next step begins with.
-  __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool came, std::uint64_t& next,
-                                                    std::uint32_t next_parity) const {
+  __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool came, float* destination,
+                                                    std::uint64_t& next, std::uint32_t next_parity) const {
     arrive(state.d_score_empty[DScoreRing(i).stage]);
     if (lane() == 0)
       ptx::mbarrier_arrive_cluster(
@@ -164,10 +172,6 @@ class Consumer {
     }
     give_to_reducer(0, i, d_q, came);
     const bool next_came = has_come(next, next_parity);
-    const StepInfo& info = state.steps[i % kStepSlots];
-    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query + warp() * 16;
-    const int column = rank() * G::kDQueryHalf + static_cast<int>(kRole) * G::kDQueryColumns + G::kDQueryPart;
-    float* destination = p.d_q_scratch + row * kD + column / 8 * kAtomFloats + lane() * 4;
 #pragma unroll
     for (int c = 0; c < G::kDQueryPart / 8; ++c) {
       const float* values = d_q + (G::kDQueryPart / 8 + c) * 4;
@@ -198,7 +202,7 @@ class Consumer {
     ptx::wgmma_fence();
     start_d_query(last, d_q);
     ptx::wgmma_wait_group<0>();
-    hand_over_d_query(last, d_q, false, state.query_full[0], 0);
+    hand_over_d_query(last, d_q, false, second_part(last), state.query_full[0], 0);
   }
 
   // --- dK and dV ---

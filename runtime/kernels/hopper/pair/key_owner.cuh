@@ -38,7 +38,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     Gradient d_k;
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] = 0.0f;
-    if (state.step_count > 0) {
+    const int steps = state.step_count;
+    if (steps > 0) {
       wait(state.value_full, 0);
       wait(state.key_full, 0);
       Scores d_score;
@@ -62,17 +63,18 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         const bool d_query_buffer_came = this->buffer_came(i - 1);
         ptx::wgmma_wait_group<1>();
         this->arrive_in_both(state.query_empty[query.stage]);
+        float* const second_part = this->second_part(i - 1);
         ptx::wgmma_wait_group<0>();
         const DOutRing next(i + 1);
         bool next_came = false;
         if (i > 0)
-          next_came =
-              this->hand_over_d_query(i - 1, d_q, d_query_buffer_came, state.d_out_full[next.stage], next.parity);
-        if (++i == state.step_count) break;
+          next_came = this->hand_over_d_query(i - 1, d_q, d_query_buffer_came, second_part,
+                                              state.d_out_full[next.stage], next.parity);
+        if (++i == steps) break;
         probabilities_came = start_d_probability(i, d_score, next_came);
         ptx::wgmma_wait_group<0>();
       }
-      this->finish_d_query(state.step_count - 1);
+      this->finish_d_query(steps - 1);
       if constexpr (kKeyBias) write_bias_sums();
     }
 #pragma unroll

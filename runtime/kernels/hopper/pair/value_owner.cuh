@@ -36,7 +36,8 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     Gradient d_v;
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_v[i] = 0.0f;
-    if (state.step_count > 0) {
+    const int steps = state.step_count;
+    if (steps > 0) {
       wait(state.key_full, 0);
       Scores scores;
       start_scores(0, scores, false);
@@ -59,16 +60,18 @@ class ValueOwner : Consumer<kConfig, Role::value> {
         const bool buffer_came = this->buffer_came(i - 1);
         ptx::wgmma_wait_group<1>();
         this->arrive_in_both(state.d_out_empty[d_out.stage]);
+        float* const second_part = this->second_part(i - 1);
         ptx::wgmma_wait_group<0>();
         const QueryRing next(i + 1);
         bool next_came = false;
         if (i > 0)
-          next_came = this->hand_over_d_query(i - 1, d_q, buffer_came, state.query_full[next.stage], next.parity);
-        if (++i == state.step_count) break;
+          next_came =
+              this->hand_over_d_query(i - 1, d_q, buffer_came, second_part, state.query_full[next.stage], next.parity);
+        if (++i == steps) break;
         start_scores(i, scores, next_came);
         ptx::wgmma_wait_group<0>();
       }
-      this->finish_d_query(state.step_count - 1);
+      this->finish_d_query(steps - 1);
     }
     // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
     this->template write_gradient<typename G::ValueTile>(p.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
@@ -98,6 +101,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
         }
         __syncwarp();
       }
+    const bool buffer_came = has_come(state.probability_empty, (i & 1) ^ 1);
     float bias[2] = {0.0f, 0.0f};
     if constexpr (kKeyBias) {
 #pragma unroll
@@ -123,7 +127,6 @@ class ValueOwner : Consumer<kConfig, Role::value> {
           if (scores[e] == 0.0f) slopes[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
       }
     }
-    const bool buffer_came = has_come(state.probability_empty, (i & 1) ^ 1);
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j)
 #pragma unroll
