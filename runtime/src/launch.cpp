@@ -206,17 +206,23 @@ void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
 }
 
 /// The work table, and the room for the pieces of split items, where any may be split.
-void lay_out_pieces(Call& call, Workspace& workspace, const KernelConfig& config, int asked_for) {
+void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a, const KernelConfig& config,
+                    int asked_for) {
   BackwardParameters& p = call.parameters;
-  p.ctas = p.items;
-  const Split split = split_items(p, call.mask.present, asked_for);
+  p.ctas = p.whole_items = p.items;
+  // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
+  // which they do late. dBias has other costs: a row of sums for each piece of all items, or zeros that a kernel writes
+  // instead of items that are all whole.
+  const bool last_items = !is_deterministic(a) && a.d_bias.data == nullptr;
+  const Split split = split_items(p, {call.mask.present, last_items, asked_for});
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;
   p.piece_slots = static_cast<int>(split.slots);
-  p.ctas = static_cast<int>(p.items + split.slots);  // of which those are idle that split items are not split into
+  p.whole_items = split.whole_items;
+  p.ctas = static_cast<int>(split.whole_items + split.entries);
   p.bias_pieces = split.most_pieces;
-  p.work = workspace.take<WorkItem>(p.ctas);
-  p.item_steps = workspace.take<std::int32_t>(p.items);
+  p.work = workspace.take<WorkItem>(split.entries);
+  p.item_steps = workspace.take<std::int32_t>(p.items - p.whole_items);
   p.piece_arrivals = workspace.take<std::int32_t>(split.slots * kPieceParts);
   p.piece_sums = workspace.take<float>(split.slots * 2 * config.tile.block_n * config.head_dim);
 }
@@ -325,7 +331,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.early_launches = config.architecture == Architecture::sm90;
   p.block_m = tile.block_m;
   p.block_n = tile.block_n;
-  p.running = std::max(device.sm_count / blocks_per_item(tile), 1);
+  p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
@@ -342,7 +348,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);
   p.d_q_vectorised = config.architecture == Architecture::sm90;
   lay_out_mask(call, workspace, a);
-  lay_out_pieces(call, workspace, config, piece_steps);
+  lay_out_pieces(call, workspace, a, config, piece_steps);
 
   const bool partial = head_items != a.heads_kv;
   // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.

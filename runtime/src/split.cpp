@@ -6,16 +6,19 @@
 #include <limits>
 #include <span>
 
-#include "common/visibility.hpp"
+#include "last_items.hpp"
+#include "tile_steps.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
-/// Tallies the items of a problem that causality and a window alone decide, which are the same for all batches and
-/// heads, for pieces of each of the lengths.
+std::int64_t room_for_slots(const BackwardParameters& p) {
+  return std::int64_t{kSlotsPerRunningItem} * p.running;
+}
+
+/// Tallies the items of a problem that causality and a window alone decide, for pieces of each of the lengths.
 void tally_items(const BackwardParameters& p, std::span<const int> lengths, std::span<SplitTally> tallies) {
-  const SequenceRows sequence = sequence_of(p, 0);
-  const Limits limits = limits_of(p, sequence);
+  const TileSteps steps_of(p);
   const std::int64_t copies = p.items / p.key_tiles;
   int steps = 0;
   std::int64_t same = 0;  // neighbouring key tiles of so many steps
@@ -23,10 +26,7 @@ void tally_items(const BackwardParameters& p, std::span<const int> lengths, std:
     for (std::size_t i = 0; i < lengths.size(); ++i) tallies[i].add(steps, lengths[i], same * copies);
   };
   for (int tile = 0; tile < p.key_tiles; ++tile) {
-    const int first = tile * p.block_n;
-    const int last = std::min(first + p.block_n, sequence.length_k) - 1;
-    const TileRange seen = visible_query_tiles(limits, sequence.length_q, first, last, p.block_m);
-    const int own = (seen.end - seen.begin) * p.heads_per_item;
+    const int own = steps_of(tile);
     if (own != steps && same > 0) {
       add();
       same = 0;
@@ -43,27 +43,12 @@ SplitTally tally_items(const BackwardParameters& p, int length) {
   return tally;
 }
 
-}  // namespace
+Split split_of(const SplitTally& tally, int longest, int piece_steps) {
+  return {piece_steps, tally.slots, pieces_of(longest, piece_steps), 0, tally.pieces};
+}
 
-Split split_items(const BackwardParameters& p, bool masked, int asked_for) {
-  const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
-  const std::int64_t room = std::int64_t{kSlotsPerRunningItem} * p.running;
-  if (p.items == 0 || most_steps == 0) return {};
-  if (masked || p.cu_seqlens_q != nullptr) {
-    // No item is longer than if it saw everything.
-    const int shortest = asked_for > 0 ? asked_for : shortest_piece(p.overhead);
-    const int longest = static_cast<int>(std::min<std::int64_t>(most_steps, kAllSteps));
-    const int most = pieces_of(longest, shortest);
-    // The bound keeps numbers of CTAs in range; there is no memory for so many slots.
-    const std::int64_t slots =
-        std::min<std::int64_t>(std::int64_t{p.items} * most, std::numeric_limits<int>::max() / 2 - p.items);
-    if (asked_for > 0) return {asked_for, most > 1 ? slots : 0, most};
-    // Splitting shorter items would gain less than the table and the idle CTAs of the longer grid cost.
-    if (longest <= 3 * shortest) return {};
-    return {0, std::min(slots, room), most};
-  }
-  const SplitTally whole = tally_items(p, kAllSteps);
-  if (asked_for > 0) return {asked_for, tally_items(p, asked_for).slots, pieces_of(whole.longest, asked_for)};
+/// A split of all items by one length. `whole`: the tally of unsplit ones.
+Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
   if (!whole.may_gain(p.running, p.overhead)) return {};
   std::array<int, kMostPieces - 1> lengths{};
   std::array<SplitTally, kMostPieces - 1> tallies{};
@@ -77,11 +62,44 @@ Split split_items(const BackwardParameters& p, bool masked, int asked_for) {
   std::int64_t shortest_time = whole.estimate(p.running, p.overhead);
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t time = tallies[i].estimate(p.running, p.overhead);
-    if (tallies[i].slots > room || time >= shortest_time) continue;
+    if (tallies[i].slots > room_for_slots(p) || time >= shortest_time) continue;
     shortest_time = time;
-    best = {lengths[i], tallies[i].slots, pieces_of(whole.longest, lengths[i])};
+    best = split_of(tallies[i], whole.longest, lengths[i]);
   }
   return best;
+}
+
+/// Where only the device knows the items' steps.
+Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, int asked_for) {
+  // No item is longer than if it saw everything.
+  const int shortest = asked_for > 0 ? asked_for : shortest_piece(p.overhead);
+  const int longest = static_cast<int>(std::min<std::int64_t>(most_steps, kAllSteps));
+  const int most = pieces_of(longest, shortest);
+  // The bound keeps numbers of CTAs in range; there is no memory for so many slots.
+  std::int64_t slots =
+      std::min<std::int64_t>(std::int64_t{p.items} * most, std::numeric_limits<int>::max() / 2 - p.items);
+  if (asked_for > 0) {
+    if (most == 1) slots = 0;
+  } else {
+    // Splitting shorter items would gain less than the table and the idle CTAs of the longer grid cost.
+    if (longest <= 3 * shortest) return {};
+    slots = std::min(slots, room_for_slots(p));
+  }
+  return {asked_for, slots, most, 0, p.items + slots};
+}
+
+}  // namespace
+
+Split split_items(const BackwardParameters& p, const SplitRequest& request) {
+  const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
+  const int asked_for = request.piece_steps;
+  if (p.items == 0 || most_steps == 0) return {};
+  if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, asked_for);
+  const SplitTally whole = tally_items(p, kAllSteps);
+  if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
+  const Split split = split_all_items(p, whole);
+  if (!request.last_items || !may_split_last_items(p, whole.longest)) return split;
+  return split_last_items(p, whole.longest, split);
 }
 
 }  // namespace flashdma_bwd

@@ -10,11 +10,19 @@ namespace flashdma_bwd {
 struct Split {
   int piece_steps = 0;  ///< 0: the device chooses
   std::int64_t slots = 0;
-  int most_pieces = 1;  ///< of an item
+  int most_pieces = 1;       ///< of an item
+  int whole_items = 0;       ///< the first items, which stay whole and are not in the work table
+  std::int64_t entries = 0;  ///< of the work table, at most
 };
 
-/// Reads the problem's lengths and limits, the tiles and `running`. `masked`: a mask decides what items take, too.
-/// `asked_for`: steps of a piece, or 0: whatever is estimated to be fastest.
-Split split_items(const BackwardParameters& p, bool masked, int asked_for);
+/// What the parameters do not say.
+struct SplitRequest {
+  bool masked = false;     ///< a mask decides what items take, too
+  bool last_items = true;  ///< the last of many items may be split and the others not
+  int piece_steps = 0;     ///< asked for; 0: whatever is estimated to be fastest
+};
+
+/// Reads the problem's lengths and limits, the tiles and `running`.
+Split split_items(const BackwardParameters& p, const SplitRequest& request);
 
 }  // namespace flashdma_bwd

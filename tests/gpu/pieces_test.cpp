@@ -77,6 +77,42 @@ TEST_CASE("long sequences with masks and biases", "[pieces]") {
     }
 }
 
+TEST_CASE("many items of which the last are split, of every head dim", "[pieces]") {
+  for (int head_dim : {32, 64, 96, 128, 192, 256}) {
+    ProblemSpec spec;
+    spec.head_dim = head_dim;
+    spec.heads = spec.heads_kv = 70;
+    spec.seqlen_q = 1500;
+    spec.seqlen_k = 130;  // 140 items of 128 keys, of which H200s take 132 or 66 at once
+    check_both_types(spec);
+    spec.heads_kv = 35;
+    spec.bias = {.present = true, .shape = {.rows = false}};
+    spec.bias.gradient = false;
+    check_problem(spec);
+
+    ProblemSpec causal;
+    causal.head_dim = head_dim;
+    causal.heads = causal.heads_kv = 12;
+    causal.seqlen_q = causal.seqlen_k = 1500;
+    causal.causal = true;
+    check_problem(causal);
+    causal.softcap = 3.0f;
+    check_problem(causal);
+  }
+}
+
+TEST_CASE("many items of several heads of which the last are split", "[pieces]") {
+  for (int head_dim : {32, 64}) {
+    ProblemSpec spec;
+    spec.head_dim = head_dim;
+    spec.heads = 1120;
+    spec.heads_kv = 560;
+    spec.seqlen_q = 520;
+    spec.seqlen_k = 20;
+    check_problem(spec);
+  }
+}
+
 TEST_CASE("packed sequences of which one is long", "[pieces]") {
   for (int head_dim : {64, 128, 256})
     for (bool masked : {false, true}) {

@@ -57,10 +57,11 @@ struct Table {
   void write(const Split& split) {
     p.piece_steps = split.piece_steps;
     p.piece_slots = static_cast<int>(split.slots);
-    p.ctas = p.items + p.piece_slots;
-    steps.assign(static_cast<std::size_t>(p.items), -7);
+    p.whole_items = split.whole_items;
+    p.ctas = static_cast<int>(split.whole_items + split.entries);
+    steps.assign(static_cast<std::size_t>(p.items - p.whole_items), -7);
     arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
-    work.assign(static_cast<std::size_t>(p.ctas), WorkItem{-7, -7, -7, -7, -7});
+    work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7});
     p.item_steps = steps.data();
     p.piece_arrivals = arrivals.data();
     p.work = work.data();
@@ -99,6 +100,7 @@ int check_table(const Table& table) {
       continue;
     }
     REQUIRE_FALSE(idle);  // those without work come last
+    REQUIRE(work.item >= p.whole_items);
     REQUIRE(work.item < p.items);
     if (p.d_q_turns != nullptr) {
       REQUIRE(work.item >= last_item);
@@ -116,15 +118,22 @@ int check_table(const Table& table) {
   for (std::int32_t arrivals : table.arrivals) REQUIRE(arrivals == 0);
 
   int most = 1;
-  int cta = 0;
   BackwardParameters whole = p;
-  whole.work = nullptr;
+  whole.whole_items = p.items;
   std::map<int, Steps> taken;
-  for (; cta < p.ctas && table.work[static_cast<std::size_t>(cta)].item >= 0; ++cta) {
+  for (int cta = 0; cta < p.whole_items; ++cta) {
+    KeyItem item;
+    if (!find_item(item, p, cta, p.block_n)) continue;
+    REQUIRE(item.pieces == 1);
+    pieces[cta].push_back({cta, 0, 1, 0, 0});
+    taken[cta] = steps_of(p, item);
+  }
+  int cta = p.whole_items;
+  for (; cta < p.ctas && table.work[static_cast<std::size_t>(cta - p.whole_items)].item >= 0; ++cta) {
     KeyItem item;
     REQUIRE(find_item(item, p, cta, p.block_n));
     const Steps own = steps_of(p, item);
-    const WorkItem& work = table.work[static_cast<std::size_t>(cta)];
+    const WorkItem& work = table.work[static_cast<std::size_t>(cta - p.whole_items)];
     REQUIRE(static_cast<int>(own.size()) >= work.steps / work.pieces);
     REQUIRE(static_cast<int>(own.size()) <= (work.steps + work.pieces - 1) / work.pieces);
     taken[work.item].insert(own.begin(), own.end());
@@ -170,6 +179,7 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
     p.seqlen_q = draw(1, 4000);
     p.seqlen_k = draw(1, 1500);
     p.running = draw(1, 150);
+    p.overhead = draw(1, 4);
     if (draw(0, 1) == 0) p.window_right = 0;
     if (draw(0, 2) == 0) p.window_left = draw(0, 700);
     if (draw(0, 2) == 0) p.d_q_turns = &table.turns;
@@ -198,7 +208,8 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
       p.list_counts = table.counts.data();
     }
     const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
-    const Split split = split_items(p, lists, asked_for);
+    const Split split =
+        split_items(p, {.masked = lists, .last_items = p.d_q_turns == nullptr, .piece_steps = asked_for});
     INFO("round " << round << ": " << p.items << " items, lists " << lists << ", asked for " << asked_for << ", slots "
                   << split.slots);
     if (split.slots == 0) continue;
@@ -235,7 +246,7 @@ TEST_CASE("the device chooses as the host does") {
       for (bool causal : {false, true}) {
         Table table;
         table.p = dense(1, heads, length, causal);
-        const Split split = split_items(table.p, false, 0);
+        const Split split = split_items(table.p, {.last_items = false});
         if (split.slots == 0) continue;
         ++splits;
         INFO(heads << " heads, " << length << ", causal " << causal);
@@ -246,7 +257,9 @@ TEST_CASE("the device chooses as the host does") {
         REQUIRE(slots == split.slots);
         Table chosen;
         chosen.p = table.p;
-        chosen.write({0, split.slots, split.most_pieces});
+        Split unchosen = split;
+        unchosen.piece_steps = 0;
+        chosen.write(unchosen);
         REQUIRE(check_table(chosen) == split.most_pieces);
         for (std::size_t i = 0; i < table.work.size(); ++i) REQUIRE(chosen.work[i].piece == table.work[i].piece);
       }
@@ -266,11 +279,11 @@ TEST_CASE("items are split where multiprocessors would idle, and nowhere else") 
                           Case{dense(1, 16, 16384, true, 64), false}, Case{dense(8, 16, 2048, false, 64), false},
                           Case{dense(2, 16, 8192, true, 64), false}}) {
     INFO(one.p.batch << ' ' << one.p.heads << ' ' << one.p.seqlen_q);
-    const Split split = split_items(one.p, false, 0);
+    const Split split = split_items(one.p, {.last_items = false});
     CHECK((split.slots > 0) == one.split);
     CHECK(split.slots <= std::int64_t{kSlotsPerRunningItem} * one.p.running);
   }
-  const Split split = split_items(dense(1, 2, 4096, true), false, 0);
+  const Split split = split_items(dense(1, 2, 4096, true), {});
   CHECK(split.piece_steps <= 12);
   CHECK(split.most_pieces >= 3);
   // The shapes of tests/gpu/pieces_test.cpp.
@@ -279,8 +292,116 @@ TEST_CASE("items are split where multiprocessors would idle, and nowhere else") 
       BackwardParameters p = dense(1, 2, 2000, causal, block_m);
       p.seqlen_k = causal ? 1900 : 700;
       lay_out(p);
-      CHECK(split_items(p, false, 0).most_pieces >= 3);
+      CHECK(split_items(p, {}).most_pieces >= 3);
     }
+}
+
+/// When the last CTA is done, in half steps: each takes the first multiprocessor that is free. A piece takes half of
+/// the overhead longer than an item, for the sum.
+int end_of(const BackwardParameters& p, const Split& split) {
+  std::multiset<int> free;
+  for (int i = 0; i < p.running; ++i) free.insert(0);
+  int end = 0;
+  const auto take = [&](int half_steps) {
+    const int done = free.extract(free.begin()).value() + half_steps;
+    free.insert(done);
+    end = std::max(end, done);
+  };
+  std::vector<int> unsplit;
+  for (int i = 0; i < p.items; ++i) {
+    KeyItem item;
+    BackwardParameters whole = p;
+    whole.whole_items = p.items;
+    REQUIRE(find_item(item, whole, i, p.block_n));
+    const int steps = static_cast<int>(steps_of(whole, item).size());
+    const int pieces = split.slots > 0 && i >= split.whole_items ? pieces_of(steps, split.piece_steps) : 1;
+    const int time = 2 * (steps + p.overhead);
+    if (split.slots == 0 || i < split.whole_items)
+      take(time);
+    else if (pieces == 1)
+      unsplit.push_back(time);
+    else
+      for (int piece = 0; piece < pieces; ++piece)
+        take(2 * (first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces)) + 3 * p.overhead);
+  }
+  for (int time : unsplit) take(time);
+  return end;
+}
+
+TEST_CASE("the last of many items are split where that levels the end of the work") {
+  // What would be lost without: h d = 2048 and 16384 tokens, and what the GPU tests run.
+  BackwardParameters few_keys = dense(1, 70, 1500, false);
+  few_keys.seqlen_k = 130;
+  lay_out(few_keys);
+  BackwardParameters grouped = dense(1, 1120, 520, false);
+  grouped.seqlen_k = 20;
+  grouped.heads_per_item = 2;
+  grouped.heads_kv = 560;
+  lay_out(grouped);
+  BackwardParameters pairs = dense(1, 11, 16384, false, 64);
+  pairs.running = 66;
+  struct Case {
+    BackwardParameters p;
+    int last;  ///< items that are split, with those between them
+  };
+  for (const Case& one : {Case{dense(1, 16, 16384, false, 64), 68}, Case{dense(1, 32, 16384, false), 4},
+                          Case{dense(8, 32, 2048, false), 4}, Case{dense(1, 21, 16384, false, 64), 48}, Case{pairs, 22},
+                          Case{dense(1, 21, 16384, true, 64), 132}, Case{dense(2, 16, 8192, true, 64), 66},
+                          Case{dense(1, 12, 1500, true), 66}, Case{few_keys, 8}, Case{grouped, 32}}) {
+    const BackwardParameters& p = one.p;
+    const Split split = split_items(p, {});
+    INFO(p.batch << ' ' << p.heads << ' ' << p.seqlen_q << ": " << p.items << " items, pieces of " << split.piece_steps
+                 << " steps, " << split.slots << " slots");
+    REQUIRE(split.slots > 0);
+    CHECK(p.items - split.whole_items == one.last);
+    CHECK(split.slots <= std::int64_t{kSlotsPerRunningItem} * p.running);
+    Table table;
+    table.p = p;
+    table.write(split);
+    CHECK(check_table(table) == split.most_pieces);
+    CHECK(table.work.back().item >= 0);  // no CTA is idle
+    const int before = end_of(p, {});
+    const int after = end_of(p, split);
+    CHECK(after < before);
+  }
+}
+
+TEST_CASE("splits of the last items have every step once and are done before unsplit items") {
+  std::mt19937 generator(29);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int full = 0, causal = 0, windows = 0;
+  for (int round = 0; round < 150; ++round) {
+    const int window = draw(0, 2);
+    BackwardParameters p = dense(draw(1, 3), 1, draw(100, 3000), window == 1, draw(0, 1) == 0 ? 64 : 128);
+    if (window == 2) p.window_left = draw(0, 2000);
+    p.heads_per_item = draw(1, 3);
+    p.heads = p.heads_per_item * draw(1, 12);
+    if (draw(0, 2) == 0) p.seqlen_k = draw(1, 1000);
+    p.running = draw(2, 20);
+    lay_out(p);
+    const Split split = split_items(p, {});
+    if (split.whole_items == 0) continue;
+    INFO("round " << round << ": " << p.items << " items on " << p.running << ", window " << window << ", pieces of "
+                  << split.piece_steps << " steps from " << split.whole_items << " on");
+    Table table;
+    table.p = p;
+    table.write(split);
+    REQUIRE(check_table(table) == split.most_pieces);
+    REQUIRE(table.work.back().item >= 0);
+    REQUIRE(end_of(p, split) < end_of(p, {}));
+    ++(window == 0 ? full : window == 1 ? causal : windows);
+  }
+  CHECK(full > 10);
+  CHECK(causal > 2);
+  CHECK(windows > 5);
+}
+
+TEST_CASE("whole rounds of items stay whole") {
+  for (int rounds : {2, 3, 16}) CHECK(split_items(dense(1, 33 * rounds, 512, false), {}).slots == 0);
+  for (int rounds : {5, 16}) {
+    CHECK(split_items(dense(1, 11 * rounds, 1536, false), {}).slots == 0);
+    CHECK(split_items(dense(1, 11 * rounds + 1, 1536, false), {}).whole_items == 132 * rounds);
+  }
 }
 
 TEST_CASE("a long column among many short ones is split") {
@@ -300,7 +421,7 @@ TEST_CASE("a long column among many short ones is split") {
     }
   p.list_entries = table.entries.data();
   p.list_counts = table.counts.data();
-  const Split split = split_items(p, true, 0);
+  const Split split = split_items(p, {.masked = true});
   REQUIRE(split.slots > 0);
   REQUIRE(split.piece_steps == 0);
   table.write(split);

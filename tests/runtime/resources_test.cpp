@@ -153,4 +153,20 @@ TEST_CASE("two CTAs share an item where head_dim is above 128, and only there") 
   }
 }
 
+TEST_CASE("CTAs that run at once on a multiprocessor") {
+  const auto blocks = [](int warps, int keys, int shared_memory) {
+    KernelConfig config{Architecture::sm80, 64, DataType::bf16, BiasKind::none, false, {}};
+    config.tile = {.block_m = 128, .block_n = keys, .warps = warps, .q_stages = 1, .do_stages = 1};
+    return blocks_per_multiprocessor(config, {80, 108, shared_memory});
+  };
+  // K, V, Q, dO, P, dS, statistics, positions, bias and state of 64 keys.
+  constexpr int kBytes = 2 * 8192 + 4 * 16384 + 2048 + 3 * 256;
+  CHECK(blocks(4, 64, kBytes) == 1);
+  CHECK(blocks(4, 64, 2 * kBytes) == 1);  // and 1 KB for the second CTA
+  CHECK(blocks(4, 64, 2 * kBytes + 1024) == 2);
+  CHECK(blocks(4, 64, 4 * kBytes) == 2);  // 128 threads of 255 registers
+  CHECK(blocks(8, 64, 4 * kBytes) == 1);
+  CHECK(blocks_per_multiprocessor(pair(192, BiasKind::none), {90, 132, kSharedMemoryOf90}) == 1);
+}
+
 }  // namespace flashdma_bwd::testing

@@ -169,6 +169,17 @@ constexpr int available_registers(const TileConfig& tile) {
   return share > 255 ? 255 : share;
 }
 
+/// CTAs that a multiprocessor has room for at once, if each thread has all the registers that it may use.
+constexpr int blocks_per_multiprocessor(const KernelConfig& config, const DeviceTraits& device) {
+  if (config.tile.family == KernelFamily::hopper) return 1;
+  // A CTA's share includes 1 KB of the system's, which is all that a multiprocessor has beyond one CTA's most.
+  constexpr int kSystemBytes = 1024;
+  const int by_memory = (device.shared_memory_per_block + kSystemBytes) / (shared_memory_bytes(config) + kSystemBytes);
+  const int by_registers = 65536 / (threads_per_block(config.tile) * 256);
+  const int blocks = by_memory < by_registers ? by_memory : by_registers;
+  return blocks > 1 ? blocks : 1;
+}
+
 /// A violated rule of a Hopper tile, or nullptr.
 constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim) {
   if (tile.block_m != 64 && tile.block_m != 128) return "block_m must be 64 or 128";

@@ -96,8 +96,8 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
 
 /// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
 __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
-  if (p.work == nullptr) return find_whole_item(item, p, index, block_n);
-  const int4 words = __ldcg(reinterpret_cast<const int4*>(p.work) + index);
+  if (index < p.whole_items) return find_whole_item(item, p, index, block_n);
+  const int4 words = __ldcg(reinterpret_cast<const int4*>(p.work) + (index - p.whole_items));
   WorkItem work;
   static_assert(sizeof work == sizeof words);
   memcpy(&work, &words, sizeof work);

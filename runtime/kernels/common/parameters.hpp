@@ -112,15 +112,16 @@ struct BackwardParameters {
   int query_tiles = 0;                 ///< of the longest sequence
   int heads_per_item = 1;              ///< a divisor of heads / heads_kv
   int items = 0;                       ///< key_tiles * batch * heads / heads_per_item
-  int ctas = 0;                        ///< the grid, or its clusters: `items`, or the length of `work`
+  int whole_items = 0;                 ///< the first items, which the CTAs of their numbers take; later CTAs use `work`
+  int ctas = 0;                        ///< the grid, or its clusters: `whole_items` and the length of `work`
   int block_m = 0;                     ///< queries of a tile
   int block_n = 0;                     ///< keys of a tile
   int running = 1;                     ///< CTAs, or clusters, that run at once
   int overhead = 2;                    ///< of a CTA, in steps, see overhead_in_steps
   int piece_steps = 0;                 ///< steps of a piece at most; 0: the device chooses
   int piece_slots = 0;                 ///< room for the pieces of split items
-  WorkItem* work = nullptr;            ///< [ctas], or nullptr: the i-th CTA takes all of the i-th item
-  std::int32_t* item_steps = nullptr;  ///< [items]: scratch of who writes `work`
+  WorkItem* work = nullptr;            ///< [ctas - whole_items]; nullptr: all items are taken whole
+  std::int32_t* item_steps = nullptr;  ///< [items - whole_items]: scratch of who writes `work`
   std::int32_t* piece_arrivals =
       nullptr;                  ///< [piece_slots][kPieceParts]: pieces that have come, at an item's first slot
   float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders

@@ -5,6 +5,9 @@
 // cut into pieces of nearly equal length, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and
 // dV lies in a slot until the item's last piece has come, which adds them up in the order of the pieces.
 //
+// Where there are many items, only the last of them are cut, so that multiprocessors are done at about the same time;
+// the others stay whole and are not in the table of who takes what.
+//
 // Who knows the steps of the items chooses `piece_steps`: the host, where nothing but causality and a window decides
 // them, else the preprocess kernel (work_table.cuh). Both do so with the functions here.
 #pragma once
@@ -28,7 +31,7 @@ FLASHDMA_HOST_DEVICE constexpr int overhead_in_steps(int block_m, int block_n, i
 FLASHDMA_HOST_DEVICE constexpr int shortest_piece(int overhead) {
   return 2 * overhead;
 }
-/// With this many rounds of items on all multiprocessors, the end of the last one costs less than splitting would.
+/// With this many rounds of items on all multiprocessors, the end of the last one costs less than splitting all would.
 inline constexpr int kManyRounds = 4;
 /// Slots to a CTA that runs at once: bounds the workspace, and what is written to it.
 inline constexpr int kSlotsPerRunningItem = 4;

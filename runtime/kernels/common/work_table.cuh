@@ -1,7 +1,8 @@
 // Which CTA of the main kernel takes which item or piece of one: a table that one CTA writes before.
 //
 // Only that CTA knows the steps of all items where a mask, or the lengths of packed sequences, decides them. It chooses
-// the length of pieces unless the host did. Pieces of split items come first, for they are the longest there are.
+// the length of pieces unless the host did. Pieces of split items come first, for they are the longest there are. The
+// table begins after the first `whole_items`, which the host may leave out.
 #pragma once
 
 #include "common/item.cuh"
@@ -46,15 +47,16 @@ class WorkTableWriter {
 
  public:
   __device__ explicit WorkTableWriter(const BackwardParameters& parameters)
-      : p(parameters), thread_(static_cast<int>(threadIdx.x)) {}
+      : p(parameters), items_(parameters.items - parameters.whole_items), thread_(static_cast<int>(threadIdx.x)) {}
 
   __device__ void run() {
     __shared__ Shared shared;
-    for (int i = thread_; i < p.items; i += kTableThreads) p.item_steps[i] = steps_of_item(p, i);
+    for (int i = thread_; i < items_; i += kTableThreads) p.item_steps[i] = steps_of_item(p, p.whole_items + i);
     __syncthreads();
     const int piece_steps = p.piece_steps > 0 ? p.piece_steps : choose_piece_steps(shared);
     const std::int64_t pieces = write(shared, piece_steps);
-    for (std::int64_t i = pieces + thread_; i < p.ctas; i += kTableThreads) p.work[i] = {-1, 0, 0, 0, 0};
+    for (std::int64_t i = pieces + thread_; i < p.ctas - p.whole_items; i += kTableThreads)
+      p.work[i] = {-1, 0, 0, 0, 0};
     for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
       p.piece_arrivals[i] = 0;
   }
@@ -62,7 +64,7 @@ class WorkTableWriter {
  private:
   __device__ SplitTally tally_of(int piece_steps, int first, int step) const {
     SplitTally tally;
-    for (int i = first; i < p.items; i += step)
+    for (int i = first; i < items_; i += step)
       if (p.item_steps[i] >= 0) tally.add(p.item_steps[i], piece_steps, 1);
     return tally;
   }
@@ -133,9 +135,9 @@ class WorkTableWriter {
     // for none, so that there is always one that goes on.
     const bool in_order = p.d_q_turns != nullptr;
     std::uint64_t before = 0;  // low half: pieces of split items; high half: other items
-    for (int base = 0; base < p.items; base += kTableThreads) {
+    for (int base = 0; base < items_; base += kTableThreads) {
       const int item = base + thread_;
-      const int steps = item < p.items ? p.item_steps[item] : -1;
+      const int steps = item < items_ ? p.item_steps[item] : -1;
       const int pieces = steps < 0 ? 0 : pieces_of(steps, piece_steps);
       std::uint64_t all;
       const std::uint64_t mine =
@@ -146,13 +148,14 @@ class WorkTableWriter {
       const auto unsplit = static_cast<std::int64_t>(place >> 32);
       const std::int64_t first = in_order ? slot + unsplit : pieces > 1 ? slot : tally.slots + unsplit;
       for (int piece = 0; piece < pieces; ++piece)
-        p.work[first + piece] = {item, static_cast<std::int16_t>(piece), static_cast<std::int16_t>(pieces),
-                                 static_cast<std::int32_t>(slot), steps};
+        p.work[first + piece] = {p.whole_items + item, static_cast<std::int16_t>(piece),
+                                 static_cast<std::int16_t>(pieces), static_cast<std::int32_t>(slot), steps};
     }
     return tally.pieces;
   }
 
   const BackwardParameters& p;
+  int items_;  ///< of the table, counted from the first after the whole ones
   int thread_;
 };
 

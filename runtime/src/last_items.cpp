@@ -1,0 +1,185 @@
+// How the last items are split: a few ways are gone through as multiprocessors would go through them.
+#include "last_items.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+
+#include "list_schedule.hpp"
+#include "tile_steps.hpp"
+
+namespace flashdma_bwd {
+namespace {
+
+/// Beyond so many rounds of items less than a hundredth of the time could be gained.
+constexpr int kMostRounds = 40;
+/// Key tiles of longer sequences are not looked at.
+constexpr int kMostTiles = 4096;
+/// The part of the time that a split has to be estimated to gain: no two items take exactly the same time.
+constexpr int kLeastGain = 128;
+
+/// A way to split: how many of the last items, and into how many pieces the longest of them.
+struct Way {
+  int items;
+  int pieces;
+};
+
+class LastItems {
+ public:
+  LastItems(const BackwardParameters& parameters, int longest)
+      : p(parameters), longest_(longest), unit_((longest + 2 * p.overhead) / ListSchedule::kLongest + 1) {
+    const TileSteps steps_of(p);
+    for (int tile = 0; tile < p.key_tiles; ++tile) {
+      steps_[tile] = steps_of(tile);
+      times_[tile] = time_of_half_steps(2 * (steps_[tile] + p.overhead));
+    }
+  }
+
+  Split choose(const Split& otherwise) const {
+    // By more or finer pieces than these nothing was gained in models with items of unequal speed.
+    const int rest = p.items % p.running;
+    const std::array<Way, 5> of_equal_items{{{rest, 2}, {rest, 3}, {rest, 4}, {rest, 5}, {rest, 7}}};
+    const int half = p.running / 2;
+    const std::array<Way, 6> of_others{
+        {{p.running, 3}, {p.running, 4}, {p.running, 6}, {half, 2}, {half, 3}, {half, 4}}};
+    // A window leaves less to the first and the last tiles only, while under causality no two are equal.
+    const bool equal = steps_[p.key_tiles / 2] == longest_;
+    const std::span<const Way> ways = equal ? std::span<const Way>(of_equal_items) : of_others;
+    if (ways[0].items == 0) return otherwise;
+
+    // Ways with more items come first, so that the whole ones before them are gone through once. Whole rounds of equal
+    // items leave all multiprocessors free at once, as they were before.
+    const bool uniform =
+        std::all_of(steps_.begin(), steps_.begin() + p.key_tiles, [&](int s) { return s == longest_; });
+    const int skipped = uniform ? p.items - rest : 0;
+    const std::int64_t skipped_time = std::int64_t{skipped / p.running} * times_[0];
+    ListSchedule schedule(p.running);
+    int whole = skipped;
+    Split best;
+    std::int64_t best_time = std::numeric_limits<std::int64_t>::max();
+    for (const Way& way : ways) {
+      add_items(schedule, whole, p.items - way.items);
+      whole = p.items - way.items;
+      const int longest = longest_from(whole);
+      const int piece_steps = piece_steps_for(longest, way.pieces, p.overhead);
+      if (piece_steps >= longest) continue;
+      Split split;
+      const std::int64_t time = skipped_time + time_of_split(split, schedule, whole, piece_steps);
+      if (time >= best_time || split.slots > std::int64_t{kSlotsPerRunningItem} * p.running) continue;
+      best_time = time;
+      best = split;
+    }
+    if (best.slots == 0) return otherwise;
+    std::int64_t time;
+    if (otherwise.slots > 0) {
+      Split same;
+      time = time_of_split(same, ListSchedule(p.running), 0, otherwise.piece_steps);
+    } else {
+      add_items(schedule, whole, p.items);
+      time = skipped_time + schedule.end();
+    }
+    return (time - best_time) * kLeastGain >= time ? best : otherwise;
+  }
+
+ private:
+  /// In units of a schedule.
+  int time_of_half_steps(int halves) const { return std::max((halves + unit_) / (2 * unit_), 1); }
+  /// With its part in the item's sum, which takes as long as it takes to write it.
+  int time_of_piece(int steps) const { return time_of_half_steps(2 * (steps + p.overhead) + p.overhead); }
+  /// The last sum, behind which there is nothing that others could do.
+  int time_of_sum(int pieces) const { return time_of_half_steps((2 + pieces) * p.overhead / 2); }
+
+  /// Calls visit(tile) for the items in [first, end).
+  template <class Visit>
+  void for_each_item(int first, int end, Visit visit) const {
+    int tile = first % p.key_tiles;
+    for (int item = first; item < end; ++item) {
+      visit(tile);
+      if (++tile == p.key_tiles) tile = 0;
+    }
+  }
+
+  /// Items that stay whole.
+  void add_items(ListSchedule& schedule, int first, int end) const {
+    for_each_item(first, end, [&](int tile) { schedule.add(times_[tile]); });
+  }
+
+  /// Steps of an item, from the item `first` on.
+  int longest_from(int first) const {
+    int longest = 0;
+    for_each_item(first, std::min(p.items, first + p.key_tiles),
+                  [&](int tile) { longest = std::max(longest, steps_[tile]); });
+    return longest;
+  }
+
+  /// With the items from `first` on in the order of the work table, and those before in `schedule`.
+  std::int64_t time_of_split(Split& split, ListSchedule schedule, int first, int piece_steps) const {
+    split = {piece_steps, 0, 1, first, 0};
+    for_each_item(first, p.items, [&](int tile) {
+      const int steps = steps_[tile];
+      if (steps <= piece_steps) return;
+      const int pieces = pieces_of(steps, piece_steps);
+      const int shorter = time_of_piece(steps / pieces);
+      const int longer = time_of_piece(steps / pieces + 1);
+      for (int piece = 0; piece < pieces; ++piece) schedule.add(piece < steps % pieces ? longer : shorter);
+      split.slots += pieces;
+      split.most_pieces = std::max(split.most_pieces, pieces);
+    });
+    split.entries = split.slots;
+    for_each_item(first, p.items, [&](int tile) {
+      if (steps_[tile] > piece_steps) return;
+      schedule.add(times_[tile]);
+      ++split.entries;
+    });
+    return schedule.end() + time_of_sum(split.most_pieces);
+  }
+
+  const BackwardParameters& p;
+  int longest_;                        ///< steps of an item
+  int unit_;                           ///< of time, in steps
+  std::array<int, kMostTiles> steps_;  ///< of an item, by its key tile
+  std::array<int, kMostTiles> times_;  ///< of a whole item
+};
+
+/// All that the choice depends on.
+using Key = std::array<std::int64_t, 15>;
+Key key_of(const BackwardParameters& p, const Split& otherwise) {
+  return {p.items,
+          p.key_tiles,
+          p.seqlen_q,
+          p.seqlen_k,
+          p.heads_per_item,
+          p.block_m,
+          p.block_n,
+          p.running,
+          p.overhead,
+          p.position_delta,
+          p.window_left,
+          p.window_right,
+          p.delta_from_lengths ? 1 : 0,
+          otherwise.piece_steps,
+          otherwise.slots};
+}
+
+}  // namespace
+
+bool may_split_last_items(const BackwardParameters& p, int longest) {
+  return p.items > p.running && p.items <= std::int64_t{kMostRounds} * p.running && p.key_tiles <= kMostTiles &&
+         longest > shortest_piece(p.overhead);
+}
+
+Split split_last_items(const BackwardParameters& p, int longest, const Split& otherwise) {
+  // Some 20 us for thousands of items, which are the same in call after call, and both in the query of a workspace's
+  // size and in its use.
+  thread_local Key last_key{};
+  thread_local Split last_split;
+  const Key key = key_of(p, otherwise);
+  if (key != last_key) {
+    last_split = LastItems(p, longest).choose(otherwise);
+    last_key = key;
+  }
+  return last_split;
+}
+
+}  // namespace flashdma_bwd
