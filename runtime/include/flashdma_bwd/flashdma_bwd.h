@@ -246,7 +246,7 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdm
                                                                    int32_t threads);
 
 /* Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
- * while it is built. */
+ * while it is built. One of lists of keys has a bit a key more, which is only needed then. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 /* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
  * the same stream. */
