@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fill.hpp"
+#include "mask_encodings.hpp"
 #include "mask_shapes.hpp"
 
 namespace flashdma_bwd::bench {
@@ -138,7 +139,13 @@ bool DeviceProblem::upload_shared(const Problem& problem) {
   const std::vector<float> scores = random_scores(problem, kSeed);
   const HostMask mask = make_mask(problem, scores, kSeed);
   active_fraction_ = mask.active_fraction;
-  if (!mask.keep.empty()) shared_.mask = pair_tensor(upload(mask.keep.data(), mask.keep.size()), mask.rows, 0);
+  if (!mask.keep.empty()) {
+    const EncodedMask encoded = encode(problem, mask);
+    shared_.mask = encoded.tensor;
+    shared_.mask.data = upload(encoded.bytes.data(), encoded.bytes.size());
+    shared_.mask_block_q = encoded.block_q;
+    shared_.mask_block_k = encoded.block_k;
+  }
 
   const std::vector<float> lse = plausible_lse(problem);
   shared_.lse = static_cast<const float*>(upload(lse.data(), lse.size() * sizeof(float)));

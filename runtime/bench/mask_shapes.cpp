@@ -68,15 +68,14 @@ void fill_by(const Problem& problem, std::vector<std::uint8_t>& keep, const Keep
 }
 
 constexpr std::int64_t kSinks = 4;
-constexpr std::int64_t kBlock = 128;
 
 void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
-  const std::int64_t rows = (problem.seqlen_q + kBlock - 1) / kBlock;
-  const std::int64_t columns = (problem.seqlen_k + kBlock - 1) / kBlock;
+  const std::int64_t rows = (problem.seqlen_q + kMaskBlock - 1) / kMaskBlock;
+  const std::int64_t columns = (problem.seqlen_k + kMaskBlock - 1) / kMaskBlock;
   std::vector<std::uint8_t> kept(static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * columns));
   fill_random(problem.keep_probability, seed, kept);
   fill_by(problem, keep, [&](std::int64_t group, std::int64_t row, std::int64_t key) {
-    return kept[static_cast<std::size_t>((group * rows + row / kBlock) * columns + key / kBlock)] != 0;
+    return kept[static_cast<std::size_t>((group * rows + row / kMaskBlock) * columns + key / kMaskBlock)] != 0;
   });
 }
 

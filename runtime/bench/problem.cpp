@@ -2,6 +2,7 @@
 #include "problem.hpp"
 
 #include <charconv>
+#include <iterator>
 #include <sstream>
 
 namespace flashdma_bwd::bench {
@@ -50,6 +51,31 @@ bool read_mask(std::string_view text, Problem& problem) {
   return text == "none";
 }
 
+// Words in the order of MaskEncoding.
+constexpr std::string_view kEncodingWords[] = {"bytes", "bits", "keys", "intervals", "blocks"};
+
+bool read_encoding(std::string_view text, Problem& problem) {
+  for (std::size_t i = 0; i < std::size(kEncodingWords); ++i)
+    if (text == kEncodingWords[i]) return problem.encoding = static_cast<MaskEncoding>(i), true;
+  return false;
+}
+
+bool expresses(MaskEncoding encoding, MaskShape mask) {
+  switch (encoding) {
+    case MaskEncoding::keys:
+      return mask == MaskShape::keys;
+    case MaskEncoding::intervals:
+      return mask == MaskShape::top_w || mask == MaskShape::window || mask == MaskShape::documents;
+    case MaskEncoding::blocks:
+      return mask == MaskShape::blocks;
+    case MaskEncoding::bits:
+      return mask != MaskShape::none;
+    case MaskEncoding::bytes:
+      break;
+  }
+  return true;
+}
+
 // One word of the text form.
 bool read_word(std::string_view word, Problem& problem) {
   if (word == "causal") return problem.causal = true;
@@ -69,6 +95,7 @@ bool read_word(std::string_view word, Problem& problem) {
   if (key == "softcap") return read_number(value, problem.softcap) && problem.softcap >= 0;
   if (key == "bias") return read_bias(value, problem);
   if (key == "mask") return read_mask(value, problem);
+  if (key == "encoding") return read_encoding(value, problem);
   return false;
 }
 
@@ -101,13 +128,20 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error) 
     error = "`" + word +
             "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, fp16, bf16, "
             "softcap=, "
-            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P";
+            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P, "
+            "encoding=bytes|bits|keys|intervals|blocks";
     return false;
   }
   if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
   if (problem.seqlen_k == 0) problem.seqlen_k = problem.seqlen_q;
   if (problem.heads % problem.heads_kv != 0) {
     error = "h=" + std::to_string(problem.heads) + " must be a multiple of hk=" + std::to_string(problem.heads_kv);
+    return false;
+  }
+  if (!expresses(problem.encoding, problem.mask)) {
+    error = "encoding=" + std::string(kEncodingWords[static_cast<std::size_t>(problem.encoding)]) +
+            " cannot express this mask: bits express any, keys mask=keys, intervals mask=topw, window and documents, "
+            "blocks mask=blocks";
     return false;
   }
   return true;
@@ -133,6 +167,8 @@ std::string problem_text(const Problem& problem) {
   if (problem.mask == MaskShape::window) text << " mask=window:" << problem.width;
   if (problem.mask == MaskShape::documents) text << " mask=documents:" << problem.width;
   if (problem.mask == MaskShape::blocks) text << " mask=blocks:" << problem.keep_probability;
+  if (problem.encoding != MaskEncoding::bytes)
+    text << " encoding=" << kEncodingWords[static_cast<std::size_t>(problem.encoding)];
   return text.str();
 }
 

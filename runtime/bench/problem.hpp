@@ -25,6 +25,18 @@ enum class MaskShape {
   blocks,     ///< the same: each block of 128 x 128 is kept with a probability
 };
 
+/// How the mask is handed over; see flashdma_bwd_mask_encoding.
+enum class MaskEncoding {
+  bytes,
+  bits,
+  keys,       ///< of MaskShape::keys
+  intervals,  ///< of MaskShape::top_w, window and documents
+  blocks,     ///< of MaskShape::blocks
+};
+
+/// Queries and keys of a block of MaskShape::blocks.
+inline constexpr int kMaskBlock = 128;
+
 /// A fixed-length problem. Text form: `b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024`.
 struct Problem {
   std::int64_t batch = 1;
@@ -39,6 +51,7 @@ struct Problem {
   double softcap = 0;
   BiasShape bias = BiasShape::none;
   MaskShape mask = MaskShape::none;
+  MaskEncoding encoding = MaskEncoding::bytes;
   std::int64_t top_w = 0;       ///< of MaskShape::top_w
   double keep_probability = 1;  ///< of MaskShape::random, keys and blocks
   std::int64_t width = 0;       ///< of MaskShape::window and documents

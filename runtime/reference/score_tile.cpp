@@ -16,7 +16,7 @@ double score_scale(const flashdma_bwd_arguments& arguments) {
 
 ScoreTile::ScoreTile(const flashdma_bwd_arguments& arguments)
     : arguments_(arguments),
-      mask_(arguments.mask, arguments.heads),
+      mask_(arguments),
       bias_(arguments.bias, arguments.heads),
       scale_(score_scale(arguments)),
       head_dim_(arguments.head_dim) {
@@ -92,7 +92,6 @@ bool tile_reachable(const flashdma_bwd_arguments& arguments, const Sequence& seq
 
 bool ScoreTile::find_active() {
   const KeyLimits limits(arguments_, sequence_);
-  const bool masked = arguments_.mask.data != nullptr;
   const bool biased = arguments_.bias.data != nullptr;
   bool any = false;
   std::fill(active_.begin(), active_.end(), static_cast<unsigned char>(0));
@@ -101,13 +100,10 @@ bool ScoreTile::find_active() {
     const std::int64_t query = query_ + i;
     const std::int64_t first = std::max(limits.first(query), key_);
     const std::int64_t last = std::min(limits.last(query), key_ + keys_ - 1);
-    const std::int64_t mask_row = mask_.row_start(sequence_.batch, head_, query);
     const std::int64_t bias_row = bias_.row_start(sequence_.batch, head_, query);
     for (std::int64_t key = first; key <= last; ++key) {
       const std::size_t at = static_cast<std::size_t>(i * kTile + (key - key_));
-      if (masked &&
-          static_cast<const unsigned char*>(arguments_.mask.data)[mask_row + key * mask_.column_stride()] == 0)
-        continue;
+      if (mask_.present() && !mask_.keeps(sequence_.batch, head_, query, key)) continue;
       double bias = 0;
       if (biased) {
         bias = static_cast<double>(

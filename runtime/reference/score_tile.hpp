@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/mask_pairs.hpp"
 #include "reference/visibility.hpp"
 
 namespace flashdma_bwd {
@@ -41,7 +42,8 @@ class ScoreTile {
   bool find_active();
 
   const flashdma_bwd_arguments& arguments_;
-  PairAddress mask_, bias_;
+  MaskPairs mask_;
+  PairAddress bias_;
   double scale_ = 0;
   int head_dim_ = 0;
   Sequence sequence_;

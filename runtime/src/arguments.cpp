@@ -120,8 +120,7 @@ Check check_reserved(const flashdma_bwd_arguments& a) {
         Reserved{"beta_bias", a.beta_bias != 0}, Reserved{"d_q_accumulator", a.d_q_accumulator != nullptr},
         Reserved{"d_k_accumulator", a.d_k_accumulator != nullptr},
         Reserved{"d_v_accumulator", a.d_v_accumulator != nullptr}, Reserved{"sm_limit", a.sm_limit != 0},
-        Reserved{"reserved1", a.reserved1 != 0}, Reserved{"mask.reserved", a.mask.reserved != 0},
-        Reserved{"bias.reserved", a.bias.reserved != 0}, Reserved{"d_bias.reserved", a.d_bias.reserved != 0}})
+        Reserved{"bias.encoding", a.bias.encoding != 0}, Reserved{"d_bias.encoding", a.d_bias.encoding != 0}})
     if (used)
       return unsupported(std::string(name) +
                          " is not 0: this version does not compute it; leave it as "

@@ -180,12 +180,25 @@ void describe(const Request& request, const Resolution& resolution, flashdma_bwd
   copy_text(selection.kernel, resolution.kernel->name);
 }
 
+/// What the mask's plan is made of: nothing that selection asks for.
+std::string mask_text(const flashdma_bwd_arguments& a) {
+  if (a.plan != nullptr) return "mask: a plan that is there already\n";
+  if (a.mask.data == nullptr) return {};
+  constexpr std::string_view kEncodings[] = {"bytes, one a pair", "bits, one a pair", "lists of keys",
+                                             "an interval of queries a key", "bytes, one a block"};
+  std::string text = "mask: " + std::string(kEncodings[a.mask.encoding]);
+  if (a.mask.encoding == FLASHDMA_BWD_ENCODING_BLOCKS)
+    text += " of " + std::to_string(a.mask_block_q) + " queries x " + std::to_string(a.mask_block_k) + " keys";
+  return text + ", " + std::to_string(a.mask.batch) + " x " + std::to_string(a.mask.heads) + " masks\n";
+}
+
 std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
   if (const Check failure = check_problem(arguments)) return "the arguments are refused: " + failure->message + '\n';
   if (has_no_outputs(*arguments)) return "no output has an element: no kernel runs\n";
-  Request request = request_for(without_idle_parts(*arguments));
+  const flashdma_bwd_arguments a = without_idle_parts(*arguments);
+  Request request = request_for(a);
   if (const Check failure = device_for(device, request.device)) return failure->message + '\n';
-  return explain_resolution(dispatch_table(), environment(), request);
+  return mask_text(a) + explain_resolution(dispatch_table(), environment(), request);
 }
 
 }  // namespace

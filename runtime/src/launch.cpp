@@ -95,10 +95,12 @@ std::int32_t public_layout(KeyLayout layout) {
 MaskView mask_view(const flashdma_bwd_arguments& a) {
   const flashdma_bwd_pair_tensor& m = a.mask;
   MaskView mask;
-  mask.data = static_cast<const std::uint8_t*>(m.data);
+  mask.data = m.data;
+  mask.encoding = static_cast<MaskEncoding>(m.encoding);
+  mask.block_queries = a.mask_block_q;
+  mask.block_keys = a.mask_block_k;
   mask.batch = static_cast<int>(m.batch);
   mask.heads = static_cast<int>(m.heads);
-  mask.rows = static_cast<int>(m.rows);
   mask.columns = static_cast<int>(m.columns);
   mask.queries = static_cast<int>(a.seqlen_q);
   mask.keys = static_cast<int>(a.seqlen_k);
@@ -110,7 +112,7 @@ MaskView mask_view(const flashdma_bwd_arguments& a) {
   return mask;
 }
 
-std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
+std::size_t finished_plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
   switch (mask.layout) {
     case KeyLayout::compacted:
       return compacted_plan_layout(mask.masks(), a.seqlen_k).bytes;
@@ -122,17 +124,28 @@ std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
   return natural_plan_layout(mask.masks(), a.seqlen_q, a.seqlen_k).bytes;
 }
 
+/// Of a plan that is given, or of one that is to be built, which has the bits of key lists behind it.
+std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
+  const bool lists = a.plan == nullptr && a.mask.encoding == FLASHDMA_BWD_ENCODING_KEY_LIST;
+  return finished_plan_bytes(mask, a) + (lists ? key_list_bits_bytes(mask.masks(), a.seqlen_k) : 0);
+}
+
 cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, std::byte* memory,
                        cudaStream_t stream) {
+  MaskView mask = mask_view(a);
+  if (mask.encoding == MaskEncoding::key_list) {
+    auto* bits = reinterpret_cast<std::uint64_t*>(memory + finished_plan_bytes(shape, a));
+    if (const cudaError_t error = mark_keys(mask, bits, stream); error != cudaSuccess) return error;
+  }
   if (shape.layout == KeyLayout::reordered)
-    return reorder_mask(mask_view(a), a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
+    return reorder_mask(mask, a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
   if (shape.layout == KeyLayout::compacted) {
     const CompactedPlanLayout layout = compacted_plan_layout(shape.masks(), a.seqlen_k);
-    return compact_mask(mask_view(a), reinterpret_cast<std::int32_t*>(memory + layout.counts),
+    return compact_mask(mask, reinterpret_cast<std::int32_t*>(memory + layout.counts),
                         reinterpret_cast<std::int32_t*>(memory + layout.keys), stream);
   }
   const NaturalPlanLayout layout = natural_plan_layout(shape.masks(), a.seqlen_q, a.seqlen_k);
-  return pack_mask(mask_view(a), reinterpret_cast<std::uint64_t*>(memory + layout.words),
+  return pack_mask(mask, reinterpret_cast<std::uint64_t*>(memory + layout.words),
                    reinterpret_cast<std::uint8_t*>(memory + layout.classes), stream);
 }
 

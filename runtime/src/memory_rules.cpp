@@ -106,11 +106,14 @@ std::uintptr_t element_bytes(std::int32_t data_type) {
   return data_type == FLASHDMA_BWD_FP32 ? 4 : 2;
 }
 
+enum class Columns { neighbours, anywhere };
+
 /// Mask, bias or dBias.
-Check check_pair_tensor(const char* name, const flashdma_bwd_pair_tensor& t, Role role, std::uintptr_t alignment) {
+Check check_pair_tensor(const char* name, const flashdma_bwd_pair_tensor& t, Role role, std::uintptr_t alignment,
+                        Columns columns = Columns::neighbours) {
   if (t.batch == 0 || t.heads == 0 || t.rows == 0 || t.columns == 0) return {};
   if (Check failure = check_address(name, ".data", t.data, alignment)) return failure;
-  if (t.columns > 1 && t.stride_column != 1)
+  if (columns == Columns::neighbours && t.columns > 1 && t.stride_column != 1)
     return invalid(is(std::string(name) + ".stride_column", t.stride_column) +
                    "it must be 1: neighbouring keys are read together");
   std::array<Dimension, 4> dimensions{Dimension{name, ".stride_batch", t.batch, t.stride_batch},
@@ -151,7 +154,20 @@ Check check_offsets(const char* name, const std::int32_t* offsets, std::int64_t 
 }  // namespace
 
 Check check_mask_memory(const flashdma_bwd_arguments& a) {
-  return check_pair_tensor("mask", a.mask, Role::input, 1);
+  flashdma_bwd_pair_tensor mask = a.mask;
+  switch (mask.encoding) {
+    case FLASHDMA_BWD_ENCODING_BITS:
+      mask.columns = (mask.columns + 7) / 8;  // bytes, which have no other order
+      mask.stride_column = 1;
+      break;
+    case FLASHDMA_BWD_ENCODING_KEY_LIST:
+      return check_pair_tensor("mask", mask, Role::input, 4);
+    case FLASHDMA_BWD_ENCODING_INTERVALS:
+      return check_pair_tensor("mask", mask, Role::input, 4, Columns::anywhere);
+    default:
+      break;
+  }
+  return check_pair_tensor("mask", mask, Role::input, 1);
 }
 
 Check check_memory(const flashdma_bwd_arguments& a) {

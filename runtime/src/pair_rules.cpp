@@ -4,6 +4,7 @@
 
 #include "argument_rules.hpp"
 #include "arguments.hpp"
+#include "common/parameters.hpp"
 #include "launch.hpp"
 #include "selection/vocabulary.hpp"
 
@@ -24,11 +25,69 @@ Check check_heads(const std::string& tensor, std::int64_t size, const flashdma_b
                  std::to_string(a.heads_kv) + ", or heads, " + std::to_string(a.heads));
 }
 
-Check check_shape(const char* name, const flashdma_bwd_pair_tensor& t, const flashdma_bwd_arguments& a) {
+Check check_batch_and_heads(const char* name, const flashdma_bwd_pair_tensor& t, const flashdma_bwd_arguments& a) {
   if (Check failure = check_broadcast(name, "batch", t.batch, "batch", a.batch)) return failure;
-  if (Check failure = check_heads(name, t.heads, a)) return failure;
+  return check_heads(name, t.heads, a);
+}
+
+Check check_shape(const char* name, const flashdma_bwd_pair_tensor& t, const flashdma_bwd_arguments& a) {
+  if (Check failure = check_batch_and_heads(name, t, a)) return failure;
   if (Check failure = check_broadcast(name, "rows", t.rows, "seqlen_q", a.seqlen_q)) return failure;
   return check_broadcast(name, "columns", t.columns, "seqlen_k", a.seqlen_k);
+}
+
+/// A mask of key lists has a row of so many keys at most.
+constexpr std::int64_t kLongestKeyList = std::int64_t{1} << 30;
+
+Check check_key_lists(const flashdma_bwd_pair_tensor& mask) {
+  if (mask.rows != 1)
+    return invalid(is("mask.rows", mask.rows) +
+                   "it must be 1, because all queries see the keys of a list of FLASHDMA_BWD_ENCODING_KEY_LIST");
+  if (mask.columns < 0 || mask.columns > kLongestKeyList)
+    return invalid(is("mask.columns", mask.columns) +
+                   "it is the length of the lists of FLASHDMA_BWD_ENCODING_KEY_LIST, 0 ... 2^30");
+  return {};
+}
+
+Check check_blocks(const flashdma_bwd_arguments& a) {
+  for (const auto& [name, size] : {Named{"mask_block_q", a.mask_block_q}, Named{"mask_block_k", a.mask_block_k}})
+    if (size == 0 || size % kMaskAtom != 0)
+      return invalid(is(name, size) +
+                     "the blocks of a mask of FLASHDMA_BWD_ENCODING_BLOCKS have multiples of 64 queries and keys; give "
+                     "a mask of smaller blocks as bits");
+  const auto blocks = [](std::int64_t length, std::int64_t block) { return (length + block - 1) / block; };
+  if (Check failure = check_broadcast("mask", "rows", a.mask.rows, "ceil(seqlen_q / mask_block_q)",
+                                      blocks(a.seqlen_q, a.mask_block_q)))
+    return failure;
+  return check_broadcast("mask", "columns", a.mask.columns, "ceil(seqlen_k / mask_block_k)",
+                         blocks(a.seqlen_k, a.mask_block_k));
+}
+
+Check check_mask(const flashdma_bwd_arguments& a) {
+  const flashdma_bwd_pair_tensor& mask = a.mask;
+  if (mask.encoding < FLASHDMA_BWD_ENCODING_BYTES || mask.encoding > FLASHDMA_BWD_ENCODING_BLOCKS)
+    return invalid(is("mask.encoding", mask.encoding) +
+                   "it is no flashdma_bwd_mask_encoding; 0 is that of bytes, one a pair");
+  if (mask.encoding != FLASHDMA_BWD_ENCODING_BLOCKS)
+    for (const auto& [name, size] : {Named{"mask_block_q", a.mask_block_q}, Named{"mask_block_k", a.mask_block_k}})
+      if (size != 0)
+        return invalid(is(name, size) +
+                       "only a mask of FLASHDMA_BWD_ENCODING_BLOCKS has blocks, and mask.encoding is " +
+                       std::to_string(mask.encoding) + "; set one of the two");
+  if (Check failure = check_batch_and_heads("mask", mask, a)) return failure;
+  switch (mask.encoding) {
+    case FLASHDMA_BWD_ENCODING_KEY_LIST:
+      return check_key_lists(mask);
+    case FLASHDMA_BWD_ENCODING_INTERVALS:
+      if (mask.rows != 2)
+        return invalid(is("mask.rows", mask.rows) +
+                       "it must be 2, the begins and the ends of the intervals of FLASHDMA_BWD_ENCODING_INTERVALS");
+      return check_broadcast("mask", "columns", mask.columns, "seqlen_k", a.seqlen_k);
+    case FLASHDMA_BWD_ENCODING_BLOCKS:
+      return check_blocks(a);
+    default:
+      return check_shape("mask", mask, a);
+  }
 }
 
 Check check_bias(const flashdma_bwd_arguments& a) {
@@ -67,7 +126,7 @@ Check check_d_bias(const flashdma_bwd_arguments& a) {
 
 Check check_pairs(const flashdma_bwd_arguments& a) {
   if (a.mask.data != nullptr) {
-    if (Check failure = check_shape("mask", a.mask, a)) return failure;
+    if (Check failure = check_mask(a)) return failure;
     if (a.plan == nullptr && a.mask_layout == FLASHDMA_BWD_MASK_COMPACTED && a.mask.rows != 1)
       return invalid(is("mask_layout", a.mask_layout) +
                      "FLASHDMA_BWD_MASK_COMPACTED needs a mask with one row, and mask.rows is " +

@@ -13,7 +13,9 @@ TEST_CASE("a problem's text form is parsed and printed symmetrically") {
        {"b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024", "b=8 h=32 d=64 s=2048",
         "b=2 h=4 d=96 sq=1 sk=333 fp16", "b=1 h=2 hk=1 d=64 s=256 deterministic softcap=30 bias=tile mask=random:0.5",
         "b=1 h=2 d=64 s=64 mask=keys:0.25", "b=1 h=2 d=64 s=64 causal mask=window:16",
-        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1"}) {
+        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1",
+        "b=1 h=2 d=64 s=64 causal mask=topw:16 encoding=intervals", "b=1 h=2 d=64 s=64 mask=random:0.5 encoding=bits",
+        "b=1 h=2 d=64 s=64 mask=keys:0.5 encoding=keys", "b=1 h=2 d=64 s=64 mask=blocks:0.5 encoding=blocks"}) {
     INFO(text);
     Problem problem;
     std::string error;
@@ -34,7 +36,7 @@ TEST_CASE("the order of words does not matter") {
 
 TEST_CASE("a word that is no part of a problem is named") {
   for (const char* word : {"b=0", "h=-1", "d=x", "s=12q", "causal=1", "mask=topw", "mask=topw:0", "mask=random:1.5",
-                           "mask=window:0", "mask=documents", "mask=blocks:2", "bias=row", "k=3"}) {
+                           "mask=window:0", "mask=documents", "mask=blocks:2", "encoding=byte", "bias=row", "k=3"}) {
     Problem problem;
     std::string error;
     INFO(word);
@@ -48,6 +50,17 @@ TEST_CASE("heads that KV heads do not divide are refused") {
   std::string error;
   CHECK_FALSE(parse_problem("h=6 hk=4", problem, error));
   CHECK(error == "h=6 must be a multiple of hk=4");
+}
+
+TEST_CASE("encodings that cannot express the mask are refused") {
+  for (const char* text : {"mask=random:0.5 encoding=intervals", "mask=topw:4 encoding=keys",
+                           "mask=window:4 encoding=blocks", "encoding=bits"}) {
+    Problem problem;
+    std::string error;
+    INFO(text);
+    CHECK_FALSE(parse_problem(text, problem, error));
+    CHECK(error.find("cannot express this mask") != std::string::npos);
+  }
 }
 
 TEST_CASE("dense FLOPs count five products of b h sq sk d, half when causal") {

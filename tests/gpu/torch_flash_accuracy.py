@@ -17,7 +17,7 @@ BAR = 1.25
 
 def fields(text):
     """`type: name name; ...` as ctypes fields."""
-    types = {"u32": c.c_uint32, "i32": c.c_int32, "i64": c.c_int64, "u64": c.c_uint64, "f32": c.c_float, "ptr": c.c_void_p,
+    types = {"u16": c.c_uint16, "u32": c.c_uint32, "i32": c.c_int32, "i64": c.c_int64, "u64": c.c_uint64, "f32": c.c_float, "ptr": c.c_void_p,
              "tensor": Tensor, "pairs": Pairs}
     result = []
     for part in text.split(";"):
@@ -31,7 +31,7 @@ class Tensor(c.Structure):
 
 
 class Pairs(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("data_type", c.c_int32), ("reserved", c.c_int32)] + [
+    _fields_ = [("data", c.c_void_p), ("data_type", c.c_int32), ("encoding", c.c_int32)] + [
         (name, c.c_int64) for name in ("batch", "heads", "rows", "columns", "stride_batch", "stride_head", "stride_row", "stride_column")]
 
 
@@ -44,7 +44,7 @@ class Arguments(c.Structure):
         "ptr: cu_seqlens_q cu_seqlens_k; i64: total_q total_k; tensor: q k v out d_out; ptr: lse;"
         "i64: lse_stride_batch lse_stride_head lse_stride_row; i32: lse_base_two mask_layout; pairs: mask bias; ptr: plan;"
         "tensor: d_q d_k d_v; pairs: d_bias; ptr: d_lse row_dot; f32: beta_q beta_k beta_v beta_bias;"
-        "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit reserved1; u64: tag; ptr: kernel")
+        "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit; u16: mask_block_q mask_block_k; u64: tag; ptr: kernel")
 
 
 def load(path):

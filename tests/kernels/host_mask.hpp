@@ -30,7 +30,7 @@ struct HostMask {
     mask.data = bytes.data();
     mask.batch = batch;
     mask.heads = heads;
-    mask.rows = mask.queries = queries;
+    mask.queries = queries;
     mask.columns = mask.keys = keys;
     mask.stride_column = 1;
     mask.stride_row = static_cast<std::int64_t>(row_bytes());

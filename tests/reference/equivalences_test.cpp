@@ -81,6 +81,34 @@ TEST_CASE("layouts and strides change no bit, and nothing else is written") {
   }
 }
 
+TEST_CASE("every encoding of a mask changes no bit") {
+  int compared = 0;
+  for (const MaskSpec& mask : {MaskSpec{.structure = MaskStructure::bernoulli},
+                               MaskSpec{.structure = MaskStructure::window_with_sinks, .width = 30},
+                               MaskSpec{.structure = MaskStructure::block_sparse, .probability = 0.5, .width = 64}})
+    for (const bool rows : {false, true})
+      for (const bool columns : {false, true})
+        for (const flashdma_bwd_mask_encoding encoding : kMaskEncodings)
+          for (const bool garbage : {false, true}) {
+            ProblemSpec spec = rich();
+            spec.mask = mask;
+            spec.mask.shape = {.batch = garbage, .heads = PairHeads::kv, .rows = rows, .columns = columns};
+            spec.mask.row_padding = garbage ? 3 : 0;
+            spec.mask.encoding = encoding;
+            spec.mask.garbage = garbage;
+            if (!expresses_mask(spec)) continue;
+            Problem problem(spec);
+            INFO(problem.spec().text());
+            const Gradients expected = reference_gradients(problem);
+            problem.poison_outputs();
+            std::string message;
+            REQUIRE(reference_backward(problem.arguments(), 1, message) == FLASHDMA_BWD_OK);
+            CHECK(same(read_gradients(problem), expected));
+            ++compared;
+          }
+  CHECK(compared >= 60);
+}
+
 TEST_CASE("a problem without active pairs has zero gradients, all written") {
   ProblemSpec spec = rich();
   SECTION("by its mask") {

@@ -190,10 +190,8 @@ TEST_CASE("fields of later versions are unsupported by name") {
   refused([](SmallProblem& p) { p.arguments.d_k_accumulator = &number; }, "d_k_accumulator");
   refused([](SmallProblem& p) { p.arguments.d_v_accumulator = &number; }, "d_v_accumulator");
   refused([](SmallProblem& p) { p.arguments.sm_limit = 1; }, "sm_limit");
-  refused([](SmallProblem& p) { p.arguments.reserved1 = 1; }, "reserved1");
-  refused([](SmallProblem& p) { p.arguments.mask.reserved = 1; }, "mask.reserved");
-  refused([](SmallProblem& p) { p.arguments.bias.reserved = 1; }, "bias.reserved");
-  refused([](SmallProblem& p) { p.arguments.d_bias.reserved = 1; }, "d_bias.reserved");
+  refused([](SmallProblem& p) { p.arguments.bias.encoding = 1; }, "bias.encoding");
+  refused([](SmallProblem& p) { p.arguments.d_bias.encoding = 1; }, "d_bias.encoding");
   check_accepted([](SmallProblem& p) { p.arguments.tag = 1; });
 }
 
@@ -275,6 +273,155 @@ TEST_CASE("shapes and types of mask, bias and dBias") {
   check_accepted(
       [](SmallProblem& p) { p.arguments.d_bias = p.pairs(FLASHDMA_BWD_FP32, kBatch, kHeads, kQueries, kKeys); });
   check_accepted([](SmallProblem& p) { p.arguments.d_bias = {}; });
+}
+
+TEST_CASE("masks of every encoding") {
+  using P = PairTensor;
+  /// A mask of contiguous elements of an encoding, with the block sizes of one of blocks.
+  const auto mask_of = [](SmallProblem& p, std::int32_t encoding, std::int64_t rows, std::int64_t columns) {
+    Arguments& a = p.arguments;
+    a.mask = p.pairs(0, kBatch, kHeads, rows, columns);
+    a.mask.encoding = encoding;
+    if (encoding == FLASHDMA_BWD_ENCODING_INTERVALS) {
+      a.mask.stride_row = 1;
+      a.mask.stride_column = 2;
+    }
+    if (encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
+      a.mask_block_q = 64;
+      a.mask_block_k = 128;
+    }
+  };
+  struct Good {
+    std::int32_t encoding;
+    std::int64_t rows, columns;
+  };
+  for (const Good& good : {Good{FLASHDMA_BWD_ENCODING_BYTES, kQueries, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, kQueries, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, 1, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, kQueries, 1},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 0},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 1},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 3 * kKeys},
+                           {FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys},
+                           {FLASHDMA_BWD_ENCODING_INTERVALS, 2, 1},
+                           {FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1}}) {
+    INFO("encoding " << good.encoding << ", rows " << good.rows << ", columns " << good.columns);
+    check_accepted([&](SmallProblem& p) { mask_of(p, good.encoding, good.rows, good.columns); });
+    for (const std::int64_t heads : {std::int64_t{1}, kHeadsKv})
+      check_accepted([&](SmallProblem& p) {
+        mask_of(p, good.encoding, good.rows, good.columns);
+        p.arguments.mask.batch = 1;
+        p.arguments.mask.heads = heads;
+      });
+    const auto refused = [&](std::int64_t P::*member, std::int64_t value, const std::vector<std::string>& parts) {
+      check_refused(
+          [&](SmallProblem& p) {
+            mask_of(p, good.encoding, good.rows, good.columns);
+            static_cast<P&>(p.arguments.mask).*member = value;
+          },
+          kInvalid, parts);
+    };
+    refused(&P::batch, 3, {"mask.batch is 3", "batch, 2"});
+    refused(&P::heads, 3, {"mask.heads is 3", "heads_kv, 2"});
+    if (good.columns > 0) {
+      refused(&P::stride_batch, -1, {"mask.stride_batch is -1", "at least 0"});
+      refused(&P::stride_head, std::numeric_limits<std::int64_t>::max(), {"mask cannot be addressed"});
+    }
+  }
+  const auto refused = [&](std::int32_t encoding, std::int64_t rows, std::int64_t columns,
+                           const std::vector<std::string>& parts) {
+    check_refused([&](SmallProblem& p) { mask_of(p, encoding, rows, columns); }, kInvalid, parts);
+  };
+  refused(-1, kQueries, kKeys, {"mask.encoding is -1", "flashdma_bwd_mask_encoding"});
+  refused(5, kQueries, kKeys, {"mask.encoding is 5"});
+  refused(FLASHDMA_BWD_ENCODING_BITS, 2, kKeys, {"mask.rows is 2", "seqlen_q, 5"});
+  refused(FLASHDMA_BWD_ENCODING_BITS, kQueries, 8, {"mask.columns is 8", "seqlen_k, 7"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, kQueries, kKeys, {"mask.rows is 5", "must be 1", "all queries"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, 1, -1, {"mask.columns is -1", "length of the lists"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, 1, std::int64_t{1} << 31, {"mask.columns is 2147483648", "2^30"});
+  refused(FLASHDMA_BWD_ENCODING_INTERVALS, 1, kKeys, {"mask.rows is 1", "must be 2", "ends"});
+  refused(FLASHDMA_BWD_ENCODING_INTERVALS, 2, 3, {"mask.columns is 3", "seqlen_k, 7"});
+  refused(FLASHDMA_BWD_ENCODING_BLOCKS, 2, 1, {"mask.rows is 2", "ceil(seqlen_q / mask_block_q), 1"});
+  refused(FLASHDMA_BWD_ENCODING_BLOCKS, 1, 2, {"mask.columns is 2", "ceil(seqlen_k / mask_block_k), 1"});
+  // The block sizes, and a mask that has none.
+  for (const std::uint16_t size : {std::uint16_t{0}, std::uint16_t{32}, std::uint16_t{96}, std::uint16_t{65535}}) {
+    const auto with = [&](std::uint16_t flashdma_bwd_arguments::*member, const char* name) {
+      check_refused(
+          [&](SmallProblem& p) {
+            mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1);
+            p.arguments.*member = size;
+          },
+          kInvalid, {std::string(name) + " is " + std::to_string(size), "multiples of 64"});
+    };
+    with(&flashdma_bwd_arguments::mask_block_q, "mask_block_q");
+    with(&flashdma_bwd_arguments::mask_block_k, "mask_block_k");
+  }
+  check_refused([](SmallProblem& p) { p.arguments.mask_block_k = 64; }, kInvalid,
+                {"mask_block_k is 64", "FLASHDMA_BWD_ENCODING_BLOCKS", "mask.encoding is 0"});
+  // Without a mask its fields do not matter.
+  check_accepted([&](SmallProblem& p) {
+    mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 3, 3);
+    p.arguments.mask.data = nullptr;
+  });
+  // int32 elements, and layouts.
+  for (const std::int32_t encoding : {FLASHDMA_BWD_ENCODING_KEY_LIST, FLASHDMA_BWD_ENCODING_INTERVALS})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, encoding, encoding == FLASHDMA_BWD_ENCODING_KEY_LIST ? 1 : 2, kKeys);
+          p.arguments.mask.data = static_cast<char*>(p.arguments.mask.data) + 2;
+        },
+        kInvalid, {"mask.data must be 4-byte aligned"});
+  check_refused(
+      [&](SmallProblem& p) {
+        mask_of(p, FLASHDMA_BWD_ENCODING_KEY_LIST, 1, kKeys);
+        p.arguments.mask.stride_column = 2;
+      },
+      kInvalid, {"mask.stride_column is 2"});
+  check_refused(
+      [&](SmallProblem& p) {
+        mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys);
+        p.arguments.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+      },
+      kInvalid, {"FLASHDMA_BWD_MASK_COMPACTED", "mask.rows is 2"});
+  check_accepted([&](SmallProblem& p) {  // begins and ends in arrays of their own
+    mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys);
+    p.arguments.mask.stride_row = kKeys;
+    p.arguments.mask.stride_column = 1;
+  });
+}
+
+TEST_CASE("the layout and the size of a plan of every encoding, and what explain says") {
+  struct Expected {
+    std::int32_t encoding;
+    std::int64_t rows, columns;
+    const char* layout;
+    const char* text;
+  };
+  for (const Expected& e : {Expected{FLASHDMA_BWD_ENCODING_BYTES, kQueries, kKeys, "mask natural", "bytes, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_BITS, kQueries, kKeys, "mask natural", "bits, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_BITS, 1, kKeys, "mask compacted", "bits, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 4, "mask compacted", "lists of keys"},
+                            {FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys, "mask natural", "an interval of queries"},
+                            {FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1, "mask compacted", "64 queries x 128 keys"}}) {
+    SmallProblem problem;
+    Arguments& a = problem.arguments;
+    std::size_t of_bytes = 0, bytes = 0;
+    a.mask = problem.pairs(0, kBatch, kHeads, e.rows == kQueries || e.rows == 2 ? kQueries : 1, kKeys);
+    CHECK(plan_size(a, of_bytes).ok());
+    a.mask = problem.pairs(0, kBatch, kHeads, e.rows, e.columns);
+    a.mask.encoding = e.encoding;
+    if (e.encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
+      a.mask_block_q = 64;
+      a.mask_block_k = 128;
+    }
+    CHECK(plan_size(a, bytes).ok());
+    CHECK((e.encoding == FLASHDMA_BWD_ENCODING_KEY_LIST ? bytes > of_bytes : bytes == of_bytes));
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK(text.find(e.layout) != std::string::npos);
+    CHECK(text.find(std::string("mask: ")) != std::string::npos);
+    CHECK(text.find(e.text) != std::string::npos);
+  }
 }
 
 TEST_CASE("addresses and strides of the tensors") {

@@ -37,7 +37,8 @@ Gradients read_gradients(const Problem& problem) {
 Gradients reference_gradients(Problem& problem, int threads) {
   problem.poison_outputs();
   std::string message;
-  if (reference_backward(problem.arguments(), threads, message) != FLASHDMA_BWD_OK) throw std::runtime_error(message);
+  if (reference_backward(problem.arguments_with_bytes(), threads, message) != FLASHDMA_BWD_OK)
+    throw std::runtime_error(message);
   return read_gradients(problem);
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
 
 #include "reference/number_formats.hpp"
 
@@ -105,6 +107,9 @@ std::string ProblemSpec::text() const {
     if (mask.huge_masked_keys) text << " huge";
     constexpr const char* kLayouts[] = {"", " natural", " compacted", " reordered"};
     text << kLayouts[mask.layout];
+    if (mask.encoding != FLASHDMA_BWD_ENCODING_BYTES) text << " as " << encoding_name(mask.encoding);
+    if (mask.encoding == FLASHDMA_BWD_ENCODING_BLOCKS) text << ' ' << mask.block_q << 'x' << mask.block_k;
+    if (mask.garbage) text << " with garbage";
   }
   if (bias.present) {
     text << " bias=" << (bias.fp32 ? "fp32" : "") << shape_text(bias.shape);
@@ -182,12 +187,16 @@ void Problem::make_lse() {
   arguments_.lse_base_two = spec_.lse.base_two ? 1 : 0;
 }
 
-Problem::Problem(const ProblemSpec& spec) : spec_(spec) {
-  if (!spec_.lengths_q.empty()) {
-    spec_.batch = static_cast<std::int64_t>(spec_.lengths_q.size());
-    spec_.seqlen_q = *std::max_element(spec_.lengths_q.begin(), spec_.lengths_q.end()) + spec_.length_margin;
-    spec_.seqlen_k = *std::max_element(spec_.lengths_k.begin(), spec_.lengths_k.end()) + spec_.length_margin;
-  }
+ProblemSpec ProblemSpec::with_sizes() const {
+  ProblemSpec spec = *this;
+  if (lengths_q.empty()) return spec;
+  spec.batch = static_cast<std::int64_t>(lengths_q.size());
+  spec.seqlen_q = *std::max_element(lengths_q.begin(), lengths_q.end()) + length_margin;
+  spec.seqlen_k = *std::max_element(lengths_k.begin(), lengths_k.end()) + length_margin;
+  return spec;
+}
+
+Problem::Problem(const ProblemSpec& spec) : spec_(spec.with_sizes()) {
   flashdma_bwd_arguments& a = arguments_;
   a.struct_size = sizeof(flashdma_bwd_arguments);
   a.flags = spec_.deterministic ? FLASHDMA_BWD_FLAG_DETERMINISTIC : 0u;
@@ -243,6 +252,7 @@ Problem::Problem(const ProblemSpec& spec) : spec_(spec) {
     }
   }
   fill();
+  encode();
   poison_outputs();
 }
 
@@ -256,10 +266,38 @@ std::int64_t Problem::key_rows() const {
                                  : std::accumulate(spec_.lengths_k.begin(), spec_.lengths_k.end(), spec_.packed_tail);
 }
 
+void Problem::encode() {
+  mask_bytes_ = arguments_.mask;
+  const MaskSpec& mask = spec_.mask;
+  if (mask_bytes_.data == nullptr || mask.encoding == FLASHDMA_BWD_ENCODING_BYTES) return;
+  const std::optional<EncodedMask> encoded = encode_mask(
+      bool_mask(spec_), {mask.encoding, mask.block_q, mask.block_k, mask.garbage, mask.row_padding}, spec_.seed);
+  if (!encoded) throw std::logic_error(std::string(encoding_name(mask.encoding)) + " cannot express " + spec_.text());
+  encoded_mask_ = make_buffer("mask", static_cast<std::int64_t>(encoded->bytes.size()), 1, 0);
+  std::copy(encoded->bytes.begin(), encoded->bytes.end(), encoded_mask_.data);
+  std::copy(encoded->owned.begin(), encoded->owned.end(),
+            encoded_mask_.owned.begin() + (encoded_mask_.data - encoded_mask_.bytes.data()));
+  arguments_.mask = encoded->tensor;
+  arguments_.mask.data = encoded_mask_.data;
+  if (mask.encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
+    arguments_.mask_block_q = mask.block_q;
+    arguments_.mask_block_k = mask.block_k;
+  }
+}
+
+flashdma_bwd_arguments Problem::arguments_with_bytes() const {
+  flashdma_bwd_arguments arguments = arguments_;
+  if (arguments.mask.data == encoded_mask_.data && encoded_mask_.data != nullptr) {
+    arguments.mask = mask_bytes_;
+    arguments.mask_block_q = arguments.mask_block_k = 0;
+  }
+  return arguments;
+}
+
 std::vector<Buffer*> Problem::inputs() {
   std::vector<Buffer*> buffers;
-  for (Buffer* buffer : {&q_, &k_, &v_, &out_, &d_out_, &lse_, &mask_, &bias_, &cu_q_, &cu_k_})
-    if (!buffer->bytes.empty()) buffers.push_back(buffer);
+  for (Buffer* buffer : {&q_, &k_, &v_, &out_, &d_out_, &lse_, &mask_, &encoded_mask_, &bias_, &cu_q_, &cu_k_})
+    if (!buffer->bytes.empty() && !(buffer == &mask_ && !encoded_mask_.bytes.empty())) buffers.push_back(buffer);
   return buffers;
 }
 

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/mask_encodings.hpp"
+
 namespace flashdma_bwd::testing {
 
 /// Heads of a mask or a bias.
@@ -51,6 +53,10 @@ struct MaskSpec {
   std::int64_t row_padding = 0;   ///< elements between rows
   bool huge_masked_keys = false;  ///< keys that no query keeps hold values near the largest finite ones
   flashdma_bwd_mask_layout layout = FLASHDMA_BWD_MASK_AUTO;
+  /// How the problem's arguments say it; the encoding must be able to.
+  flashdma_bwd_mask_encoding encoding = FLASHDMA_BWD_ENCODING_BYTES;
+  std::uint16_t block_q = 64, block_k = 64;  ///< of FLASHDMA_BWD_ENCODING_BLOCKS
+  bool garbage = false;                      ///< see EncodingSpec
 };
 
 struct BiasSpec {
@@ -104,6 +110,8 @@ struct ProblemSpec {
       false;  ///< O is not of this forward, so that dS does not cancel where a row has one key or dBias sums whole rows
   std::uint64_t seed = 1;
 
+  /// The same with batch and lengths as the sequences have them.
+  ProblemSpec with_sizes() const;
   /// Everything that tells it from another problem, in one line.
   std::string text() const;
 };
@@ -129,6 +137,8 @@ class Problem {
   /// The arguments, with host pointers.
   const flashdma_bwd_arguments& arguments() const { return arguments_; }
   flashdma_bwd_arguments& arguments() { return arguments_; }
+  /// The same with the mask as bytes, one a pair, whatever the problem's encoding.
+  flashdma_bwd_arguments arguments_with_bytes() const;
   /// All buffers that `arguments` points into.
   std::vector<Buffer*> inputs();
   std::vector<Buffer*> outputs();
@@ -157,14 +167,21 @@ class Problem {
                                      std::int64_t row_padding, std::int64_t element_bytes, std::int32_t type);
   void make_lse();
   void fill();
+  void encode();
 
   ProblemSpec spec_;
   flashdma_bwd_arguments arguments_{};
-  Buffer q_, k_, v_, out_, d_out_, lse_, mask_, bias_, cu_q_, cu_k_;
+  flashdma_bwd_pair_tensor mask_bytes_{};
+  Buffer q_, k_, v_, out_, d_out_, lse_, mask_, encoded_mask_, bias_, cu_q_, cu_k_;
   Buffer d_q_, d_k_, d_v_, d_bias_;
   double density_ = 0, probability_norm_ = 0;
   Magnitudes magnitudes_;
 };
+
+/// The mask of a spec, whose lengths are those of its longest sequences.
+BoolMask bool_mask(const ProblemSpec& spec);
+/// Whether the encoding of the spec's mask can express it.
+bool expresses_mask(const ProblemSpec& spec);
 
 /// The elements of one of the problem's tensors in the order [batch, row, head, column], widened.
 std::vector<double> tensor_values(const flashdma_bwd_arguments& arguments, const flashdma_bwd_tensor& tensor,

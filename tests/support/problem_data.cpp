@@ -60,6 +60,10 @@ void fill_mask(const flashdma_bwd_arguments& a, const MaskSpec& spec, std::uint6
                      });
 }
 
+std::uint64_t mask_seed(const ProblemSpec& spec) {
+  return mix(spec.seed * 64 + 4);
+}
+
 void fill_bias(const flashdma_bwd_arguments& a, const BiasSpec& spec, std::uint64_t seed) {
   Random random(seed);
   for (std::int64_t b = 0; b < a.bias.batch; ++b)
@@ -101,6 +105,29 @@ void fill_masked_keys(const flashdma_bwd_arguments& a) {
 
 }  // namespace
 
+BoolMask bool_mask(const ProblemSpec& unsized) {
+  const ProblemSpec spec = unsized.with_sizes();
+  const PairShape& shape = spec.mask.shape;
+  BoolMask mask;
+  mask.batch = shape.batch ? spec.batch : 1;
+  mask.heads = shape.heads == PairHeads::one ? 1 : shape.heads == PairHeads::kv ? spec.heads_kv : spec.heads;
+  mask.rows = shape.rows ? spec.seqlen_q : 1;
+  mask.columns = shape.columns ? spec.seqlen_k : 1;
+  mask.seqlen_q = spec.seqlen_q;
+  mask.seqlen_k = spec.seqlen_k;
+  mask.kept.resize(index(mask.batch * mask.heads * mask.rows * mask.columns));
+  for_each_kept_pair(spec.mask, {mask.batch, mask.heads, mask.rows, mask.columns, mask.seqlen_q, mask.seqlen_k},
+                     mask_seed(spec), [&](std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t c) {
+                       mask.kept[index(((b * mask.heads + h) * mask.rows + r) * mask.columns + c)] = true;
+                     });
+  return mask;
+}
+
+bool expresses_mask(const ProblemSpec& spec) {
+  const MaskSpec& mask = spec.mask;
+  return encode_mask(bool_mask(spec), {mask.encoding, mask.block_q, mask.block_k, false, 0}, 0).has_value();
+}
+
 void Problem::fill() {
   const flashdma_bwd_arguments& a = arguments_;
   const auto seed = [this](std::uint64_t which) { return mix(spec_.seed * 64 + which); };
@@ -108,7 +135,7 @@ void Problem::fill() {
   magnitudes_.k = fill_tensor(a, a.k, key_rows(), a.heads_kv, seed(1));
   magnitudes_.v = fill_tensor(a, a.v, key_rows(), a.heads_kv, seed(2));
   magnitudes_.d_out = fill_tensor(a, a.d_out, query_rows(), a.heads, seed(3));
-  if (a.mask.data != nullptr) fill_mask(a, spec_.mask, seed(4));
+  if (a.mask.data != nullptr) fill_mask(a, spec_.mask, mask_seed(spec_));
   if (a.bias.data != nullptr) fill_bias(a, spec_.bias, seed(5));
   if (a.mask.data != nullptr && spec_.mask.huge_masked_keys) fill_masked_keys(a);
 

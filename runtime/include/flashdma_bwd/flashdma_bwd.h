@@ -64,17 +64,39 @@ typedef struct flashdma_bwd_tensor {
   int64_t stride_head;
 } flashdma_bwd_tensor;
 
+/* How a mask says which pairs it keeps. Contents are read on the device, where nothing can be refused: what has no
+ * sense there masks or is passed over, as each says. */
+typedef enum flashdma_bwd_mask_encoding {
+  /* A byte a pair, [batch, heads, seqlen_q, seqlen_k]: 0 masks, anything else keeps. */
+  FLASHDMA_BWD_ENCODING_BYTES = 0,
+  /* A bit a pair, [batch, heads, seqlen_q, ceil(seqlen_k / 8)] bytes: key k is bit k % 8 of byte k / 8, 1 keeps. rows
+   * and columns count pairs, as with bytes, and are broadcast as there; strides are in bytes and stride_column is
+   * ignored. Bits past the last column do not matter. Rows that begin at multiples of 8 bytes are read fastest. */
+  FLASHDMA_BWD_ENCODING_BITS = 1,
+  /* The keys that all queries see, int32 [batch, heads, n]: rows is 1 and columns is n, in any order. Numbers that are
+   * no key, negative ones among them, are passed over wherever they stand, so that lists may be padded with -1; a key
+   * that stands twice counts once. */
+  FLASHDMA_BWD_ENCODING_KEY_LIST = 2,
+  /* The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
+   * seqlen_k, or 1 for all keys alike. Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column 2.
+   * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. */
+  FLASHDMA_BWD_ENCODING_INTERVALS = 3,
+  /* A byte a block of mask_block_q queries x mask_block_k keys, as FLASHDMA_BWD_ENCODING_BYTES for all pairs of the
+   * block: rows is ceil(seqlen_q / mask_block_q), or 1, and columns is ceil(seqlen_k / mask_block_k), or 1. */
+  FLASHDMA_BWD_ENCODING_BLOCKS = 4
+} flashdma_bwd_mask_encoding;
+
 /* A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or broadcast.
  * batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The stride of a
  * dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor. stride_column must be 1
  * where columns > 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are multiples of 16 bytes
  * and whose strides are multiples of 8 elements may have faster kernels, with dBias where seqlen_k is one, too. With
- * variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k the maxima. */
+ * variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k the maxima. A mask of
+ * another encoding than bytes has the rows, columns and strides that its encoding says. */
 typedef struct flashdma_bwd_pair_tensor {
   void* data;        /* NULL: there is none */
-  int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask, whose elements are bytes: 0 masks, anything else
-                        keeps */
-  int32_t reserved;
+  int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask */
+  int32_t encoding;  /* of the mask: flashdma_bwd_mask_encoding; else 0 */
   int64_t batch, heads, rows, columns;
   int64_t stride_batch, stride_head, stride_row, stride_column;
 } flashdma_bwd_pair_tensor;
@@ -172,7 +194,8 @@ typedef struct flashdma_bwd_arguments {
   float beta_q, beta_k, beta_v, beta_bias;                    /* 0 writes, 1 adds */
   float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /* float32 outputs */
   int32_t sm_limit;                                           /* CTAs to use at most */
-  int32_t reserved1;
+  /* Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
+  uint16_t mask_block_q, mask_block_k;
   uint64_t tag;       /* ignored: the caller's name for this problem, reported by hooks */
   const char* kernel; /* canonical name of the kernel to use instead of the table's choice; NULL: the table */
 } flashdma_bwd_arguments;
@@ -223,7 +246,7 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdm
                                                                    int32_t threads);
 
 /* Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
- * while it is built. */
+ * while it is built. One of lists of keys has a bit a key more, which is only needed then. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 /* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
  * the same stream. */

@@ -33,6 +33,9 @@ cudaError_t reduce_bias_gradient(const float*, const PairShape&, const BiasGradi
 cudaError_t clear_bias_gradient(const BiasGradientOutput&, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
+cudaError_t mark_keys(MaskView&, std::uint64_t*, cudaStream_t) {
+  return cudaErrorNoKernelImageForDevice;
+}
 cudaError_t pack_mask(const MaskView&, std::uint64_t*, std::uint8_t*, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }

@@ -1,10 +1,10 @@
-// The first pass of a reordered plan: reads a bool mask once, and writes for each key the bits of its queries and the
+// The first pass of a reordered plan: reads a mask once, and writes for each key the bits of its queries and the
 // interval of query atoms in which it is active.
+#include <array>
+
 #include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
-#include "common/transpose_quad.cuh"
-#include "plan/bit_matrix.cuh"
-#include "plan/mask_bytes.cuh"
+#include "plan/mask_atoms.cuh"
 #include "plan/reordered_plan.hpp"
 
 namespace flashdma_bwd {
@@ -13,33 +13,8 @@ namespace {
 constexpr int kKeyRowWarps = 8;
 constexpr int kClearThreads = 256;
 
-/// The bits of an atom as rows of queries: four lanes read a row, eight rows at a time, and trade.
-template <bool Vectorised>
-__device__ __forceinline__ BitRows read_atom(const MaskView& mask, const std::uint8_t* head, int first_query,
-                                             int first_key, int lane) {
-  const int piece = lane % 4;
-  std::uint32_t units[4];
-#pragma unroll
-  for (int pass = 0; pass < kMaskAtom / 8; ++pass) {
-    const int query = first_query + pass * 8 + lane / 4;
-    const std::uint32_t bits = query < mask.queries
-                                   ? load_bits<Vectorised>(head + query * mask.stride_row, mask.stride_column,
-                                                           first_key + piece * kBytesPerLoad, mask.keys)
-                                   : 0;
-    units[pass / 2] = pass % 2 == 0 ? bits : units[pass / 2] | bits << 16;
-  }
-  // From 16 columns of sixteen rows to all columns of two, those that BitRows gives to the lane.
-  transpose_quad(units, lane);
-  BitRows rows;
-  rows.low[0] = (units[0] & 0xffffu) | units[1] << 16;
-  rows.low[1] = units[0] >> 16 | (units[1] & 0xffff0000u);
-  rows.high[0] = (units[2] & 0xffffu) | units[3] << 16;
-  rows.high[1] = units[2] >> 16 | (units[3] & 0xffff0000u);
-  return rows;
-}
-
 /// One warp takes a key atom's pairs with two query atoms.
-template <bool Vectorised>
+template <AtomSource kSource>
 __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
     key_rows_kernel(MaskView mask, KeyIntervals intervals, std::uint8_t* active_atoms, uint4* key_rows) {
   const int query_atoms = mask_atoms(mask.queries);
@@ -58,14 +33,13 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
 
   unsigned active = 0;
   if (visible[0] || visible[1]) {
-    const std::uint8_t* head = mask_head(mask, mask_index);
     BitRows keys[2];
 #pragma unroll
     for (int atom = 0; atom < 2; ++atom) {
       keys[atom] = {};
       if (!visible[atom]) continue;
-      keys[atom] = read_atom<Vectorised>(mask, head, (pair * 2 + atom) * kMaskAtom, key_atom * kMaskAtom, lane);
-      transpose_bits(keys[atom], lane);
+      keys[atom] = read_atom<kSource>(mask, mask_index, pair * 2 + atom, key_atom, lane);
+      if (!kComesByKey<kSource>) transpose_bits(keys[atom], lane);
     }
     bool any[2] = {false, false};
 #pragma unroll
@@ -94,6 +68,11 @@ __global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int
   if (i < count) values[i] = 0;
 }
 
+// In the order of AtomSource.
+constexpr std::array kKeyRowKernels = {key_rows_kernel<AtomSource::bytes>,  key_rows_kernel<AtomSource::aligned_bytes>,
+                                       key_rows_kernel<AtomSource::bits>,   key_rows_kernel<AtomSource::aligned_bits>,
+                                       key_rows_kernel<AtomSource::blocks>, key_rows_kernel<AtomSource::intervals>};
+
 }  // namespace
 
 cudaError_t read_key_rows(const MaskView& mask, const ReorderedPlan& plan, cudaStream_t stream) {
@@ -105,13 +84,16 @@ cudaError_t read_key_rows(const MaskView& mask, const ReorderedPlan& plan, cudaS
       launch_kernel(clear_intervals_kernel, static_cast<unsigned>((values + kClearThreads - 1) / kClearThreads),
                     kClearThreads, 0, stream, plan.intervals.from_end, values);
   if (error != cudaSuccess) return error;
-  const auto kernel = vectorisable(mask) ? key_rows_kernel<true> : key_rows_kernel<false>;
-  return launch_kernel(kernel, static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps), kKeyRowWarps * 32, 0,
-                       stream, mask, plan.intervals, plan.active_atoms, reinterpret_cast<uint4*>(plan.key_rows));
+  return launch_kernel(kKeyRowKernels[static_cast<std::size_t>(atom_source(mask))],
+                       static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps), kKeyRowWarps * 32, 0, stream,
+                       mask, plan.intervals, plan.active_atoms, reinterpret_cast<uint4*>(plan.key_rows));
 }
 
 cudaError_t load_key_row_kernels() {
-  return load_kernels(key_rows_kernel<true>, key_rows_kernel<false>, clear_intervals_kernel);
+  cudaError_t error = load_kernels(clear_intervals_kernel);
+  for (const auto kernel : kKeyRowKernels)
+    if (error == cudaSuccess) error = load_kernels(kernel);
+  return error;
 }
 
 }  // namespace flashdma_bwd

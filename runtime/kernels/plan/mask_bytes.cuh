@@ -1,16 +1,11 @@
 // From the bytes of a bool mask to bits.
 #pragma once
 
-#include "plan/mask_plan.hpp"
+#include <cstdint>
 
 namespace flashdma_bwd {
 
 inline constexpr int kBytesPerLoad = 16;
-
-/// The first row of a mask of the batch x heads.
-__device__ __forceinline__ const std::uint8_t* mask_head(const MaskView& mask, int mask_index) {
-  return mask.data + mask_index / mask.heads * mask.stride_batch + mask_index % mask.heads * mask.stride_head;
-}
 
 /// Bit 7 of each byte: whether the byte is not 0.
 __device__ __forceinline__ std::uint32_t flags_of_bytes(std::uint32_t word) {
@@ -37,13 +32,6 @@ __device__ __forceinline__ std::uint32_t load_bits(const std::uint8_t* row, std:
   for (int i = 0; i < kBytesPerLoad && first + i < keys; ++i)
     bits |= (__ldg(row + (first + i) * stride_column) != 0 ? 1u : 0u) << i;
   return bits;
-}
-
-/// Whether a row can be read 16 bytes at a time.
-inline bool vectorisable(const MaskView& mask) {
-  const auto aligned = [](std::int64_t value) { return value % kBytesPerLoad == 0; };
-  return mask.stride_column == 1 && aligned(mask.stride_batch) && aligned(mask.stride_head) &&
-         aligned(mask.stride_row) && aligned(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(mask.data)));
 }
 
 }  // namespace flashdma_bwd

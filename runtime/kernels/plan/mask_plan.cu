@@ -1,7 +1,9 @@
-// Reads a bool mask once and writes what the main kernels read instead: bit atoms with classes, or active keys.
+// Reads a mask once and writes what the main kernels read instead: bit atoms with classes, or active keys.
+#include <array>
+
 #include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
-#include "plan/mask_bytes.cuh"
+#include "plan/mask_atoms.cuh"
 #include "plan/mask_plan.hpp"
 #include "plan/reordered_plan.hpp"
 
@@ -11,8 +13,8 @@ namespace {
 constexpr int kPackWarps = 8;
 constexpr int kCompactThreads = 1024;
 
-/// One warp packs one atom: four lanes a row, eight rows a pass.
-template <bool Vectorised>
+/// One warp packs one atom.
+template <AtomSource kSource>
 __global__ void __launch_bounds__(kPackWarps * 32)
     pack_mask_kernel(MaskView mask, std::uint64_t* words, std::uint8_t* classes) {
   const int query_atoms = mask_atoms(mask.queries);
@@ -33,32 +35,18 @@ __global__ void __launch_bounds__(kPackWarps * 32)
     return;
   }
 
-  const std::uint8_t* head = mask_head(mask, mask_index);
-  const int first_key = key_atom * kMaskAtom;
-  const int piece = lane % 4;
-  const int keys_inside = min(max(mask.keys - first_key, 0), kMaskAtom);
-  const std::uint64_t inside = keys_inside == kMaskAtom ? ~std::uint64_t{0} : (std::uint64_t{1} << keys_inside) - 1;
-
-  std::uint32_t bits[kMaskAtom / 8];
-#pragma unroll
-  for (int pass = 0; pass < kMaskAtom / 8; ++pass) {
-    const int query = query_atom * kMaskAtom + pass * 8 + lane / 4;
-    bits[pass] = query < mask.queries ? load_bits<Vectorised>(head + query * mask.stride_row, mask.stride_column,
-                                                              first_key + piece * kBytesPerLoad, mask.keys)
-                                      : 0;
-  }
+  BitRows rows = read_atom<kSource>(mask, mask_index, query_atom, key_atom, lane);
+  if (kComesByKey<kSource>) transpose_bits(rows, lane);
+  const std::uint64_t inside = first_bits(mask.keys - key_atom * kMaskAtom);
   bool any = false;
   bool all = true;
 #pragma unroll
-  for (int pass = 0; pass < kMaskAtom / 8; ++pass) {
-    const int query = query_atom * kMaskAtom + pass * 8 + lane / 4;
-    std::uint32_t half = bits[pass] << (piece % 2 * 16);
-    half |= __shfl_xor_sync(0xffffffffu, half, 1);
-    const std::uint32_t other = __shfl_xor_sync(0xffffffffu, half, 2);
-    const std::uint64_t word = piece < 2 ? half | std::uint64_t{other} << 32 : other | std::uint64_t{half} << 32;
-    if (piece == 0) words[atom * kMaskAtom + pass * 8 + lane / 4] = word;
+  for (int half = 0; half < 2; ++half) {
+    const int row = BitRows::row(lane, half);
+    const std::uint64_t word = rows.word(half);
+    words[atom * kMaskAtom + row] = word;
     any |= word != 0;
-    all &= query >= mask.queries || word == inside;
+    all &= query_atom * kMaskAtom + row >= mask.queries || word == inside;
   }
   any = __any_sync(0xffffffffu, any);
   all = __all_sync(0xffffffffu, all);
@@ -67,18 +55,18 @@ __global__ void __launch_bounds__(kPackWarps * 32)
 }
 
 /// One CTA compacts the mask of one (batch, head): a running count over blocks of 16 keys a thread.
-template <bool Vectorised>
+template <AtomSource kSource>
 __global__ void __launch_bounds__(kCompactThreads)
     compact_mask_kernel(MaskView mask, std::int32_t* counts, std::int32_t* keys) {
   __shared__ int warp_sums[kCompactThreads / 32];
   const int mask_index = static_cast<int>(blockIdx.x);
-  const std::uint8_t* row = mask_head(mask, mask_index);
+  const std::uint8_t* row = mask_head<std::uint8_t>(mask, mask_index);
   std::int32_t* out = keys + std::int64_t{mask_index} * mask.keys;
   const int thread = static_cast<int>(threadIdx.x);
   int total = 0;
   for (int base = 0; base < mask.keys; base += kCompactThreads * kBytesPerLoad) {
     const int first = base + thread * kBytesPerLoad;
-    std::uint32_t bits = first < mask.keys ? load_bits<Vectorised>(row, mask.stride_column, first, mask.keys) : 0;
+    std::uint32_t bits = first < mask.keys ? load_row_bits<kSource>(mask, row, first) : 0;
     const int own = __popc(bits);
     int inclusive = own;
 #pragma unroll
@@ -105,23 +93,30 @@ __global__ void __launch_bounds__(kCompactThreads)
   if (thread == 0) counts[mask_index] = total;
 }
 
+// In the order of AtomSource. A mask with one row is not one of intervals.
+constexpr std::array kPackKernels = {pack_mask_kernel<AtomSource::bytes>,  pack_mask_kernel<AtomSource::aligned_bytes>,
+                                     pack_mask_kernel<AtomSource::bits>,   pack_mask_kernel<AtomSource::aligned_bits>,
+                                     pack_mask_kernel<AtomSource::blocks>, pack_mask_kernel<AtomSource::intervals>};
+constexpr std::array kCompactKernels = {
+    compact_mask_kernel<AtomSource::bytes>, compact_mask_kernel<AtomSource::aligned_bytes>,
+    compact_mask_kernel<AtomSource::bits>, compact_mask_kernel<AtomSource::aligned_bits>,
+    compact_mask_kernel<AtomSource::blocks>};
+
 }  // namespace
 
 cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* classes, cudaStream_t stream) {
   const std::int64_t warps = std::int64_t{mask.batch} * mask.heads * mask_atoms(mask.queries) * mask_atoms(mask.keys);
   const auto blocks = static_cast<unsigned>((warps + kPackWarps - 1) / kPackWarps);
   if (blocks == 0) return cudaSuccess;
-  if (vectorisable(mask))
-    return launch_kernel(pack_mask_kernel<true>, blocks, kPackWarps * 32, 0, stream, mask, words, classes);
-  return launch_kernel(pack_mask_kernel<false>, blocks, kPackWarps * 32, 0, stream, mask, words, classes);
+  return launch_kernel(kPackKernels[static_cast<std::size_t>(atom_source(mask))], blocks, kPackWarps * 32, 0, stream,
+                       mask, words, classes);
 }
 
 cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_t* keys, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(mask.batch * mask.heads);
   if (blocks == 0) return cudaSuccess;
-  if (vectorisable(mask))
-    return launch_kernel(compact_mask_kernel<true>, blocks, kCompactThreads, 0, stream, mask, counts, keys);
-  return launch_kernel(compact_mask_kernel<false>, blocks, kCompactThreads, 0, stream, mask, counts, keys);
+  return launch_kernel(kCompactKernels[static_cast<std::size_t>(atom_source(mask))], blocks, kCompactThreads, 0, stream,
+                       mask, counts, keys);
 }
 
 cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte* memory, cudaStream_t stream) {
@@ -133,10 +128,13 @@ cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte*
 }
 
 cudaError_t load_plan_kernels() {
-  cudaError_t error = load_kernels(pack_mask_kernel<true>, pack_mask_kernel<false>, compact_mask_kernel<true>,
-                                   compact_mask_kernel<false>);
-  for (const auto load :
-       {load_tile_list_kernels, load_key_row_kernels, load_key_order_kernels, load_ordered_atom_kernels})
+  cudaError_t error = cudaSuccess;
+  for (const auto kernel : kPackKernels)
+    if (error == cudaSuccess) error = load_kernels(kernel);
+  for (const auto kernel : kCompactKernels)
+    if (error == cudaSuccess) error = load_kernels(kernel);
+  for (const auto load : {load_key_list_kernels, load_tile_list_kernels, load_key_row_kernels, load_key_order_kernels,
+                          load_ordered_atom_kernels})
     if (error == cudaSuccess) error = load();
   return error;
 }

@@ -1,4 +1,4 @@
-// Mask plans on the device: from a bool mask to bits, classes and lists of active tiles.
+// Mask plans on the device: from a mask to bits, classes and lists of active tiles.
 //
 // A plan has two parts. What depends on the mask alone is built once and may be kept: for the natural layout a 64 x 64
 // bit atom and its class for every 64 queries x 64 keys, for the compacted layout the active keys. What also depends on
@@ -18,20 +18,25 @@ namespace flashdma_bwd {
 /// Class of a mask atom: what the pairs inside the tensor have in common.
 enum class MaskClass : std::uint8_t { empty, partial, full };
 
-/// A bool mask as given; strides in bytes, 0 where broadcast.
+/// flashdma_bwd_mask_encoding, which says what the elements mean.
+enum class MaskEncoding : std::uint8_t { bytes, bits, key_list, intervals, blocks };
+
+/// A mask as given; strides in elements, which are bytes or int32, 0 where broadcast.
 struct MaskView {
-  const std::uint8_t* data = nullptr;
+  const void* data = nullptr;
+  MaskEncoding encoding = MaskEncoding::bytes;
+  int block_queries = 0;  ///< of a mask of blocks: multiples of kMaskAtom
+  int block_keys = 0;
   int batch = 1;
   int heads = 1;
-  int rows = 1;     ///< seqlen_q, or 1: the same for all queries
-  int columns = 1;  ///< seqlen_k, or 1
+  int columns = 1;  ///< of bits: seqlen_k, or 1; of a key list: its length
   int keys = 0;     ///< seqlen_k
   int queries = 0;  ///< seqlen_q
   std::int64_t stride_batch = 0;
   std::int64_t stride_head = 0;
   std::int64_t stride_row = 0;
-  std::int64_t stride_column = 0;
-  Limits limits;  ///< what they hide is masked by every call that uses the plan, and need not be read
+  std::int64_t stride_column = 0;  ///< not of bits
+  Limits limits;                   ///< what they hide is masked by every call that uses the plan, and need not be read
 };
 
 /// Atoms along a sequence: whole 128-wide tiles, so that no tile reads past them.
@@ -69,7 +74,15 @@ constexpr CompactedPlanLayout compacted_plan_layout(std::int64_t heads, std::int
   return {0, counts, (counts + static_cast<std::size_t>(heads * seqlen_k) * 4 + 255) / 256 * 256};
 }
 
-/// Builds words and classes of the natural layout.
+/// Bytes of key lists as bits, `heads` = batch x heads rows of whole words.
+constexpr std::size_t key_list_bits_bytes(std::int64_t heads, std::int64_t seqlen_k) {
+  return (static_cast<std::size_t>(heads * mask_atoms(seqlen_k)) * 8 + 255) / 256 * 256;
+}
+
+/// Makes bits of key lists, in memory that must stay until the plan is built, and sets `mask` to them.
+cudaError_t mark_keys(MaskView& mask, std::uint64_t* bits, cudaStream_t stream);
+
+/// Builds words and classes of the natural layout. No mask of these three is one of key lists.
 cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* classes, cudaStream_t stream);
 
 /// Builds the ascending active keys of each (batch, head) of a mask with one row.
@@ -90,6 +103,7 @@ cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, 
 
 /// Loads these kernels into the current context, which lazy loading would otherwise do at their first launch.
 cudaError_t load_plan_kernels();
+cudaError_t load_key_list_kernels();
 cudaError_t load_tile_list_kernels();
 
 }  // namespace flashdma_bwd

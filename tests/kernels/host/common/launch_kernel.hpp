@@ -112,6 +112,9 @@ inline unsigned __match_any_sync(unsigned, int value) {
 inline int atomicAdd(int* address, int value) {
   return std::atomic_ref<int>(*address).fetch_add(value);
 }
+inline unsigned atomicOr(unsigned* address, unsigned value) {
+  return std::atomic_ref<unsigned>(*address).fetch_or(value);
+}
 inline int atomicMax(int* address, int value) {
   std::atomic_ref<int> target(*address);
   int old = target.load();
