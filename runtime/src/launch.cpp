@@ -187,6 +187,8 @@ void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
   p.cu_seqlens_k = a.cu_seqlens_k;
   p.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(a.head_dim));
   p.softcap = a.softcap;
+  if (p.softcap != 0) p.scale_by_softcap = p.scale / p.softcap;
+  p.score_log2 = (p.softcap != 0 ? p.softcap : p.scale) * kLog2E;
   p.data_type = a.data_type == FLASHDMA_BWD_BF16 ? DataType::bf16 : DataType::fp16;
 
   p.delta_from_lengths = a.global_seqlen_q == 0 && a.global_seqlen_k == 0;
@@ -362,6 +364,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.d_q_vectorised = config.architecture == Architecture::sm90;
   lay_out_mask(call, workspace, a);
   lay_out_pieces(call, workspace, a, config, piece_steps);
+  if (is_deterministic(a) || takes_several_items(config)) p.ticket = workspace.take<std::int32_t>(1);
 
   const bool partial = head_items != a.heads_kv;
   // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.
@@ -378,7 +381,6 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   lay_out_bias_gradient(call, workspace, a, config);
   if (is_deterministic(a)) {
     p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / (tile.cta_pair ? kPairTurnRows : kTurnRows));
-    p.ticket = workspace.take<std::int32_t>(1);
   }
   call.cleared_end = workspace.used();
   call.bytes = std::max(workspace.used(), kAlignment);

@@ -70,7 +70,8 @@ inline constexpr int kMostTileBiasStages = 3;
 
 /// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after tile_bias.
 struct HopperSharedMemory {
-  int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit; cta_pair: and half the columns of the other's
+  int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit, twice where a CTA takes several items; cta_pair:
+                    ///< and half the columns of the other's
   int value = 0;    ///< V tile: the CTA's keys x head_dim 16-bit
   int query = 0;    ///< Q tiles: q_stages x block_m x head_dim 16-bit
   int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
@@ -80,7 +81,7 @@ struct HopperSharedMemory {
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
-  int bias = 0;         ///< key-vector bias: a float32 a key, and two sums of dS for each thread that sums
+  int bias = 0;         ///< key-vector bias: a float32 and a sum of dS for each key; cta_pair: two sums a thread
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
     return key + value + query + d_out + d_score + d_query + tile_bias + probability + statistics + bias + state;
@@ -97,7 +98,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   layout.d_out = tile.do_stages * tile.block_m * config.head_dim * 2;
   layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
   layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
-  layout.state = config.bias == BiasKind::tile ? 1024 : 768;
+  layout.state = tile.cta_pair ? 768 : 1024;
   const bool key_bias = config.bias == BiasKind::key_vector;
   if (tile.cta_pair) {
     layout.key += keys * (config.head_dim / 2) * 2;
@@ -112,10 +113,18 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
       const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
       layout.tile_bias = (room < 1 ? 1 : room > kMostTileBiasStages ? kMostTileBiasStages : room) * bytes;
     } else if (key_bias) {
-      layout.bias = tile.block_n * 4 + tile.consumer_warpgroups * kWarpgroupThreads * 8;
+      layout.bias = 2 * tile.block_n * 4;
     }
+    // The next item's keys are loaded while the last ones are at work. Tiles of a bias need the room more.
+    if (config.bias != BiasKind::tile && layout.total() + layout.key <= kHopperSharedMemoryBytes) layout.key *= 2;
   }
   return layout;
+}
+
+/// Whether a kernel's CTAs take one item after the other, as many CTAs as run at once, instead of one item each.
+constexpr bool takes_several_items(const KernelConfig& config) {
+  return config.tile.family == KernelFamily::hopper && !config.tile.cta_pair &&
+         hopper_shared_memory(config).key > config.tile.block_n * config.head_dim * 2;
 }
 
 /// Bytes of shared memory that a CTA needs.

@@ -5,6 +5,7 @@
 
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
+#include "common/registers.cuh"
 #include "common/visibility.hpp"
 
 namespace flashdma_bwd {
@@ -16,6 +17,7 @@ struct KeyItem {
   int batch;
   int key_tile;
   int head_item;  ///< number of the group of heads
+  int head_kv;    ///< theirs
   int keys;       ///< of this tile; fewer than block_n at the end of the sequence
   int first_position;
   int last_position;
@@ -70,7 +72,9 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   item.slot = 0;
   item.first_step = 0;
   item.end_step = kAllSteps;
-  const int head_items = p.heads / p.heads_per_item;
+  // Divided anew for each item of a loop, for the registers.
+  const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
+  const int head_items = heads / p.heads_per_item;
   int rest;
   if (p.key_orders != nullptr) {  // the first tiles have the longest lists, and many of the last have no keys
     item.key_tile = index / (p.batch * head_items);
@@ -81,13 +85,20 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   }
   item.head_item = rest % head_items;
   item.batch = rest / head_items;
+  item.head_kv = item.head_item * p.heads_per_item / (heads / p.heads_kv);
+  ptx::reread_memory();
   item.sequence = sequence_of(p, item.batch);
+  ptx::reread_memory();
   item.limits = limits_of(p, item.sequence);
+  ptx::reread_memory();
 
-  const int first_key = item.key_tile * block_n;
   const KeyList list = keys_of(p, item.batch, item.head_item * p.heads_per_item / p.mask_heads_per_head, item.sequence);
-  item.active = list.keys != nullptr ? list.keys + first_key : nullptr;
-  item.keys = min(block_n, list.count - first_key);
+  item.active = list.keys;
+  item.keys = list.count;
+  ptx::reread_memory();
+  const int first_key = item.key_tile * block_n;
+  if (item.active != nullptr) item.active += first_key;
+  item.keys = min(block_n, item.keys - first_key);
   if (item.keys <= 0) return false;
   item.first_position = item.active != nullptr ? item.active[0] : first_key;
   item.last_position = item.active != nullptr ? item.active[item.keys - 1] : first_key + item.keys - 1;
@@ -133,9 +144,8 @@ __device__ __forceinline__ int position_of_row(const KeyItem& item, int row) {
 __device__ __forceinline__ std::uint16_t* key_row_address(const BackwardParameters& p, const KeyItem& item,
                                                           const TensorView& tensor, int key) {
   const bool packed = p.cu_seqlens_k != nullptr;
-  const int head = item.head_item * p.heads_per_item / (p.heads / p.heads_kv);
   return static_cast<std::uint16_t*>(tensor.data) + (packed ? 0 : item.batch * tensor.stride_batch) +
-         (item.sequence.row_k + key) * tensor.stride_row + head * tensor.stride_head;
+         (item.sequence.row_k + key) * tensor.stride_row + item.head_kv * tensor.stride_head;
 }
 
 /// The walk of the h-th of the item's heads. Heads are asked for in order, from the first on: `walk` keeps count of the

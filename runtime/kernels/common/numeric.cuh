@@ -4,12 +4,11 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "common/parameters.hpp"
 #include "common/ptx.cuh"
 #include "flashdma_bwd/kernel_table.hpp"
 
 namespace flashdma_bwd {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
 
 /// Two values rounded to nearest even and packed, `low` in the lower half.
 template <DataType Type>

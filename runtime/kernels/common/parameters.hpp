@@ -21,6 +21,9 @@ inline constexpr int kScratchRowAlignment = 128;
 inline constexpr int kTurnRows = 32;
 inline constexpr int kPairTurnRows = 16;
 
+/// log2(e): the kernels' exponentials are powers of two.
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 /// Queries and keys of one mask atom: the unit in which masks are classified.
 inline constexpr int kMaskAtom = 64;
 
@@ -87,6 +90,8 @@ struct BackwardParameters {
   const std::int32_t* cu_seqlens_k = nullptr;
   float scale = 0;
   float softcap = 0;
+  float scale_by_softcap = 0;  ///< their quotient, with a softcap
+  float score_log2 = 0;        ///< log2(e) times the softcap, or times the scale where there is none
 
   // Which pairs are visible: query i sees keys in [i + delta - window_left, i + delta + window_right], where
   // delta = position_delta, plus seqlen_k - seqlen_q of the sequence itself if `delta_from_lengths`.
@@ -108,19 +113,19 @@ struct BackwardParameters {
 
   // Work. An item is a key tile of `heads_per_item` query heads that share a KV head; it may be cut into pieces, see
   // pieces.hpp.
-  int key_tiles = 0;                   ///< of the longest sequence
-  int query_tiles = 0;                 ///< of the longest sequence
-  int heads_per_item = 1;              ///< a divisor of heads / heads_kv
-  int items = 0;                       ///< key_tiles * batch * heads / heads_per_item
-  int whole_items = 0;                 ///< the first items, which the CTAs of their numbers take; later CTAs use `work`
-  int ctas = 0;                        ///< the grid, or its clusters: `whole_items` and the length of `work`
-  int block_m = 0;                     ///< queries of a tile
-  int block_n = 0;                     ///< keys of a tile
-  int running = 1;                     ///< CTAs, or clusters, that run at once
-  int overhead = 2;                    ///< of a CTA, in steps, see overhead_in_steps
-  int piece_steps = 0;                 ///< steps of a piece at most; 0: the device chooses
-  int piece_slots = 0;                 ///< room for the pieces of split items
-  WorkItem* work = nullptr;            ///< [ctas - whole_items]; nullptr: all items are taken whole
+  int key_tiles = 0;         ///< of the longest sequence
+  int query_tiles = 0;       ///< of the longest sequence
+  int heads_per_item = 1;    ///< a divisor of heads / heads_kv
+  int items = 0;             ///< key_tiles * batch * heads / heads_per_item
+  int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
+  int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`
+  int block_m = 0;           ///< queries of a tile
+  int block_n = 0;           ///< keys of a tile
+  int running = 1;           ///< CTAs, or clusters, that run at once; the grid where they take several items
+  int overhead = 2;          ///< of a CTA, in steps, see overhead_in_steps
+  int piece_steps = 0;       ///< steps of a piece at most; 0: the device chooses
+  int piece_slots = 0;       ///< room for the pieces of split items
+  WorkItem* work = nullptr;  ///< [ctas - whole_items]; nullptr: all items are taken whole
   std::int32_t* item_steps = nullptr;  ///< [items - whole_items]: scratch of who writes `work`
   std::int32_t* piece_arrivals =
       nullptr;                  ///< [piece_slots][kPieceParts]: pieces that have come, at an item's first slot
@@ -171,7 +176,9 @@ struct BackwardParameters {
   // Deterministic mode.
   std::int32_t* d_q_turns = nullptr;  ///< [heads][scratch_rows / kTurnRows or kPairTurnRows]: whose turn it is to add
                                       ///< to a query tile; nullptr: any order
-  std::int32_t* ticket = nullptr;     ///< next CTA, so that they start in order
+
+  /// The next CTA's item or piece, where CTAs take several, or must start in order in deterministic mode; or nullptr.
+  std::int32_t* ticket = nullptr;
 };
 
 }  // namespace flashdma_bwd

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "common/registers.cuh"
+
 namespace flashdma_bwd::ptx {
 
 /// The 32-bit shared-window address of a pointer to shared memory.
@@ -17,6 +19,21 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
 __device__ __forceinline__ int fresh_thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(index));
+  return index;
+}
+
+/// Adds to a number in global memory, which tells of nothing else. Returns what it was.
+__device__ __forceinline__ int atom_add_relaxed(std::int32_t* address, int value) {
+  int old;
+  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], %2;\n" : "=r"(old) : "l"(address), "r"(value) : "memory");
+  return old;
+}
+
+/// The thread's number in its warp, from a register of its own: where the thread's number in its CTA is at hand as
+/// well, ptxas computes both from one, and keeps what they share.
+__device__ __forceinline__ unsigned lane_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%laneid;\n" : "=r"(index));
   return index;
 }
 

@@ -1,4 +1,6 @@
 // The kernels around the main one: each reads its input once, with 16 bytes a thread, and is bound by memory bandwidth.
+#include <algorithm>
+
 #include "common/fragments.hpp"
 #include "common/launch_kernel.hpp"
 #include "common/launch_order.cuh"
@@ -64,12 +66,13 @@ FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket)
   return ((p.seqlen_q + 15) / 16 * (bucket / 32) + kWarps - 1) / kWarps;
 }
 
-/// Lanes lanes a row, eight elements a lane. `kTable`: the first block writes the work table of the main kernel, which
-/// takes longer than a block of rows, and less than launching a kernel for it.
+/// Lanes lanes a row, eight elements a lane. The main kernel's tickets begin anew. `kTable`: the first block writes the
+/// work table of the main kernel, which takes longer than a block of rows, and less than launching a kernel for it.
 template <DataType Type, int Lanes, bool kTable>
 __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
+  if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
   if constexpr (kTable) {
     static_assert(kThreads == kTableThreads);
     if (blockIdx.x == 0) {
@@ -77,6 +80,7 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
   }
+  if (preprocess_blocks<Lanes>(p) == 0) return;
   const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0), preprocess_blocks<Lanes>(p));
   const int batch = block.batch;
   const int head = block.head;
@@ -128,8 +132,8 @@ cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStrea
   const unsigned grid = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
   if (p.work != nullptr)
     return launch_kernel(preprocess_kernel<Type, Lanes, true>, grid + 1, kThreads, 0, stream, p, bucket);
-  if (grid == 0) return cudaSuccess;
-  return launch_kernel(preprocess_kernel<Type, Lanes, false>, grid, kThreads, 0, stream, p, bucket);
+  if (grid == 0 && p.ticket == nullptr) return cudaSuccess;
+  return launch_kernel(preprocess_kernel<Type, Lanes, false>, std::max(grid, 1u), kThreads, 0, stream, p, bucket);
 }
 
 template <DataType Type>

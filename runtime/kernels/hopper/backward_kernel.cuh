@@ -1,13 +1,18 @@
 // The backward kernel of the Hopper family (wgmma, TMA, setmaxnreg): compute capability 9.0.
 //
-// A CTA owns a tile of keys of one (batch, group of query heads) and has a producer warpgroup, whose warps load tiles,
-// add dQ to global memory (producer.cuh) and clear dBias (clear_bias_gradient.cuh), and consumer warpgroups, which
-// compute (consumer.cuh). They meet at barrier objects in shared memory only.
+// A CTA owns a tile of keys of one (batch, group of query heads) at a time and has a producer warpgroup, whose warps
+// load tiles, add dQ to global memory (producer.cuh) and find items (item_finder.cuh) or clear dBias
+// (clear_bias_gradient.cuh), and consumer warpgroups, which compute (consumer.cuh). They meet at barrier objects in
+// shared memory only.
+//
+// As many CTAs as run at once take one item after the other, so that an item's keys and first queries are loaded under
+// the last steps of the one before. Where shared memory has no room for two tiles of K, and with a tile bias, which
+// takes that room, each CTA takes one item.
 #pragma once
 
 #include "hopper/clear_bias_gradient.cuh"
 #include "hopper/consumer.cuh"
-#include "hopper/gather_keys.cuh"
+#include "hopper/item_finder.cuh"
 #include "hopper/producer.cuh"
 #include "hopper/start_item.cuh"
 
@@ -27,22 +32,31 @@ class Backward {
         state(*reinterpret_cast<State*>(shared + G::kState)) {}
 
   __device__ __forceinline__ void run() {
-    const bool has_keys = start_item();
-    // Where there are no keys dBias has columns all the same.
-    if (!has_keys && !clears_bias_gradient()) return;
-    if constexpr (!kTileBias)
-      if (state.item.active != nullptr) gather_keys();
+    // Several warps at once: until all is there nothing can be loaded.
+    if (threadIdx.x == 64) {
+      prefetch_maps(maps);
+      if constexpr (kTileBias) ptx::prefetch_tensormap(maps.bias);
+    }
+    if (threadIdx.x == 32) {
+      initialise_barriers();
+      state.wanted_slot = 0;
+    }
+    if constexpr (!G::kSeveralItems)
+      if (threadIdx.x == 0) find_only_item();
+    __syncthreads();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
       const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
       if (warp == 0) {
-        if (has_keys && threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
+        if (threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
       } else if (warp <= G::kConsumers) {
         DQueryReducer<kConfig>(p, maps, shared_, state, warp - 1).run();
-      } else if constexpr (kTileBias) {
-        if (clears_bias_gradient()) BiasGradientClearer<kConfig>(p, state).run();
+      } else if constexpr (G::kSeveralItems) {
+        ItemFinder<kConfig>(p, state).run();
+      } else {
+        clear();
       }
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
@@ -56,36 +70,21 @@ class Backward {
   __device__ __forceinline__ bool stores_bias_gradient() const {
     return kTileBias && p.bias_gradient != BiasGradient::none;
   }
-  /// A work table leaves out items without keys, and has others several times: then it has been cleared before.
-  __device__ __forceinline__ bool clears_bias_gradient() const { return stores_bias_gradient() && p.work == nullptr; }
 
-  /// Whether the item has keys. One without has no steps either, and nothing to write but zeros of dBias.
-  __device__ __forceinline__ bool start_item() {
-    // Several warps at once: until all is there nothing can be loaded.
-    if (threadIdx.x == 64) {
-      prefetch_maps(maps);
-      if constexpr (kTileBias) ptx::prefetch_tensormap(maps.bias);
-    }
-    if (threadIdx.x == 32) initialise_barriers();
-    if (threadIdx.x == 0) {
-      // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
-      const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
-      find_item_and_steps<G::kM, G::kN>(state.item, state.walk, state.step_count, p, index);
-    }
-    __syncthreads();
-    return state.item.keys > 0;
+  /// Finds the item of a CTA that takes one only.
+  __device__ __forceinline__ void find_only_item() {
+    // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
+    const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
+    find_item_and_steps<G::kM, G::kN>(state.items[0], state.walks[0], state.step_counts[0], p, index);
   }
 
-  /// Loads the K and V rows of the item's keys, which a compacted mask scatters.
-  __device__ __forceinline__ void gather_keys() const {
-    gather_key_rows<typename G::KeyTile, G::kThreads>(p, state.item, p.k, 0, 0, shared_ + G::kKey);
-    gather_key_rows<typename G::ValueTile, G::kThreads>(p, state.item, p.v, 0, 0, shared_ + G::kValue);
-    finish_gathering();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      ptx::mbarrier_arrive(ptx::shared_address(&state.key_full));
-      ptx::mbarrier_arrive(ptx::shared_address(&state.value_full));
-    }
+  /// Writes the zeros that the only item leaves. One warp.
+  __device__ __forceinline__ void clear() {
+    if (state.items[0].keys > 0 && state.step_counts[0] == 0) clear_key_gradients<G::kD>(p, state.items[0]);
+    // Where there are no keys dBias has columns all the same. A work table leaves out items without keys, and has
+    // others several times: then it has been cleared before.
+    if constexpr (kTileBias)
+      if (stores_bias_gradient() && p.work == nullptr) BiasGradientClearer<kConfig>(p, state).run();
   }
 
   __device__ __forceinline__ void initialise_barriers() const {
@@ -93,7 +92,11 @@ class Backward {
       ptx::mbarrier_init(ptx::shared_address(&barrier), arrivals);
     };
     // One arrival a warp, but for the loads, whose one arrival announces their bytes.
-    initialise(state.key_full, 1);
+    initialise(state.item_wanted, 1);
+    for (int i = 0; i < G::kItemSlots; ++i) {
+      initialise(state.item_full[i], 1);
+      initialise(state.key_full[i], 1);
+    }
     initialise(state.value_full, 1);
     for (int i = 0; i < G::kQueryStages; ++i) {
       initialise(state.query_full[i], 1);
@@ -108,11 +111,12 @@ class Backward {
       // The warps that store it as dBias have to be done with it, too.
       initialise(state.d_score_empty[i], G::kConsumerWarps + (stores_bias_gradient() ? G::kConsumers : 0));
     }
-    for (int i = 0; i < G::kBiasStages; ++i)
-      for (int consumer = 0; consumer < G::kConsumers; ++consumer) {
-        initialise(state.bias_full[i][consumer], 1);
-        initialise(state.bias_empty[i][consumer], 4);
-      }
+    if constexpr (kTileBias)
+      for (int i = 0; i < G::kBiasStages; ++i)
+        for (int consumer = 0; consumer < G::kConsumers; ++consumer) {
+          initialise(state.bias_full[i][consumer], 1);
+          initialise(state.bias_empty[i][consumer], 4);
+        }
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);
       initialise(state.d_query_empty[i], 1);

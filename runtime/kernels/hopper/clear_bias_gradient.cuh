@@ -21,7 +21,7 @@ class BiasGradientClearer {
       : p(parameters), state(shared_state) {}
 
   __device__ __forceinline__ void run() {
-    const KeyItem& own = state.item;
+    const KeyItem& own = state.items[0];
     const int key_tile = p.key_tiles - 1 - own.key_tile;
     const int lane = ptx::fresh_thread_index() % 32;
     if (lane == 0) {
@@ -46,7 +46,7 @@ class BiasGradientClearer {
   __device__ __forceinline__ void clear_gaps(const HeadWalk& walk, int key_tile, int head) {
     const int lane = ptx::fresh_thread_index() % 32;
     const int column = key_tile * G::kN + lane % kLanesOfRow * 8;
-    std::uint16_t* data = static_cast<std::uint16_t*>(p.d_bias.data) + state.item.batch * p.d_bias.stride_batch +
+    std::uint16_t* data = static_cast<std::uint16_t*>(p.d_bias.data) + state.items[0].batch * p.d_bias.stride_batch +
                           head * p.d_bias.stride_head + column;
     const int count = walk.count;
     int next = 0;

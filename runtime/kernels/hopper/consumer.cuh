@@ -1,4 +1,5 @@
-// A consumer warpgroup: 64 keys of the item's tile, against all query tiles that see any of the item's keys.
+// A consumer warpgroup: 64 keys of an item's tile, against all query tiles that see any of the item's keys; one item
+// after the other.
 //
 // A step i computes, with the warpgroup's keys as the rows of its products:
 //
@@ -9,13 +10,15 @@
 //     dQ = dS K                                         a share of the dQ of all the item's keys, one step late
 //
 // dQ needs the other warpgroups' dS. It is computed one step late from the ring, so that nobody waits for anybody at a
-// barrier: the warpgroups drift apart, and the arithmetic of one runs under the products of the other. The order of a
-// step's parts, and that the score product of the next step is issued under dV and dK of this one, were chosen by
+// barrier: the warpgroups drift apart, and the arithmetic of one runs under the products of the other. That of an
+// item's last step is computed with the first step of the next item, for which the old K stays where it is. The order
+// of a step's parts, and that the score product of the next step is issued under dV and dK of this one, were chosen by
 // measurement, see NOTES.md. The transposed products and their register operands follow FlashAttention-3 (Shah et al.,
 // 2024).
 #pragma once
 
 #include "hopper/consumer_warp.cuh"
+#include "hopper/gather_keys.cuh"
 #include "hopper/geometry.cuh"
 #include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
@@ -67,40 +70,62 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
-    const int steps = state.step_count;
-    if constexpr (kKeyBias) bias_sums() = {0.0f, 0.0f};
+    if constexpr (kKeyBias) clear_bias_sum();
+    int i = 0;          // of the step, through all items
+    int last_slot = 0;  // of the last step's item
+    for (int number = 0; G::kSeveralItems || number == 0; ++number) {
+      slot_ = number % G::kItemSlots;
+      const std::uint32_t parity = number / G::kItemSlots & 1;
+      wait(state.item_full[slot_], parity);
+      // The same for all threads, and seen to be by the compiler, which then keeps `i` and what follows from it in
+      // uniform registers.
+      const int steps = __reduce_max_sync(0xffffffffu, state.step_counts[slot_]);
+      if (steps <= 0) break;
+      const int end = i + steps;
+      if constexpr (!kTileBias)
+        if (state.items[slot_].active != nullptr) gather_keys();
 
-    KeyGradient d_k, d_v;
+      KeyGradient d_k, d_v;
 #pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_k[i] = d_v[i] = 0.0f;
-    if (steps > 0) {
-      wait(state.key_full, 0);
+      for (int e = 0; e < kD / 2; ++e) d_k[e] = d_v[e] = 0.0f;
+      wait(state.key_full[slot_], parity);
       Scores probability, d_score;
       Operand probabilities;
-      start_scores(0, probability, false);
-      wait(state.value_full, 0);
+      start_scores(i, probability, false);
+      wait(state.value_full, number & 1);
       ValueOperand values;
       if constexpr (kValueInRegisters) load_values(values);
-      finish_scores(0, values, probability, d_score, probabilities);
-      for (int i = 0;;) {
-        const bool queries_came = take_step(i, probability, d_score, probabilities, d_k, d_v);
-        if (++i == steps) break;
+      finish_scores(i, values, probability, d_score, probabilities);
+      while (true) {
+        const bool queries_came = take_step(i, last_slot, probability, d_score, probabilities, d_k, d_v);
+        last_slot = slot_;
+        if (++i == end) break;
         start_scores(i, probability, queries_came);
         // The products of dV and dK of the step before.
         ptx::wgmma_wait_group<1>();
-        arrive(state.query_empty[RingPosition<G::kQueryStages>(i - 1).stage]);
-        if constexpr (!G::kLoadedTogether) arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i - 1).stage]);
+        give_back_query(i - 1);
         finish_scores(i, values, probability, d_score, probabilities);
       }
-      DQuery d_q;
-      wait_for_d_scores(steps - 1);
-      ptx::wgmma_fence();
-      start_d_query(steps - 1, d_q);
       ptx::wgmma_wait_group<0>();
-      hand_over_d_query(steps - 1, d_q, false, RingPosition<G::kQueryStages>(steps));
-      if constexpr (kKeyBias) write_bias_sums();
+      give_back_query(i - 1);
+      if constexpr (kKeyBias) {
+        write_bias_sum_of_head();
+        head_ = kNoHead;
+      }
+      write_gradients(i - 1, d_k, d_v);
     }
-    write_gradients(d_k, d_v);
+    if (i > 0) {
+      DQuery d_q;
+      wait_for_d_scores(i - 1);
+      ptx::wgmma_fence();
+      start_d_query(i - 1, last_slot, d_q);
+      ptx::wgmma_wait_group<0>();
+      hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i));
+    }
+    // Behind the last step the reducer finds that there is none, as the loader has said with the next item.
+    if (!G::kSeveralItems && i > 0) wait(state.item_full[0], 1);
+    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    arrive(state.d_query_full[consumer_]);
   }
 
  private:
@@ -112,8 +137,23 @@ class Consumer {
   }
 
   /// Of the lane's two keys.
-  __device__ __forceinline__ int position(int half) const {
-    return position_of_row(state.item, key_row() + half * 8);
+  __device__ __forceinline__ int position(const KeyItem& item, int half) const {
+    return position_of_row(item, key_row() + half * 8);
+  }
+
+  /// Loads the warpgroup's rows of K and V, which a compacted mask scatters. The buffer of K is free; the rows of V
+  /// were read by the warpgroup's own products only. The others' rows of K are there when the others' dS is.
+  __device__ __forceinline__ void gather_keys() const {
+    const KeyItem& item = state.items[slot_];
+    const int thread = ptx::fresh_thread_index() % kWarpgroupThreads;
+    const int row = consumer_ * G::kKeysOfConsumer;
+    gather_key_rows<KeyTile, kWarpgroupThreads, G::kKeysOfConsumer>(p, item, p.k, row, 0, shared_ + key_tile(slot_),
+                                                                    row, thread);
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
+    gather_key_rows<ValueTile, kWarpgroupThreads, G::kKeysOfConsumer>(p, item, p.v, row, 0, shared_ + G::kValue, row,
+                                                                      thread);
+    finish_gathering();
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
   }
 
   // --- A step ---
@@ -125,9 +165,13 @@ class Consumer {
   __device__ __forceinline__ std::uint32_t d_out_tile(int i) const {
     return QueryTile::descriptor(shared_ + G::kDOut) + RingPosition<G::kDOutStages>(i).stage * (QueryTile::kBytes >> 4);
   }
+  /// Offset of the K of the item in a slot.
+  static __device__ __forceinline__ std::uint32_t key_tile(int slot) {
+    return G::kKey + slot * KeyTile::kBytes;
+  }
   /// The warpgroup's rows of K or V.
   template <class Tile>
-  __device__ __forceinline__ std::uint32_t own_rows(int offset) const {
+  __device__ __forceinline__ std::uint32_t own_rows(std::uint32_t offset) const {
     return ptx::opaque(Tile::descriptor(shared_ + offset) + consumer_ * (64 * Tile::kRowBytes >> 4));
   }
 
@@ -144,7 +188,13 @@ class Consumer {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
     ptx::wgmma_fence();
-    start_transposed_product<KeyTile, QueryTile, kBf16>(scores, own_rows<KeyTile>(G::kKey), query_tile(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16>(scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
+  }
+
+  /// Gives back the buffers of Q and dO of step i, whose products have all finished.
+  __device__ __forceinline__ void give_back_query(int i) const {
+    arrive(state.query_empty[RingPosition<G::kQueryStages>(i).stage]);
+    if constexpr (!G::kLoadedTogether) arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i).stage]);
   }
 
   /// Issues dP^T and computes P under it. On return both are there.
@@ -160,15 +210,18 @@ class Consumer {
                                                             d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
-    const StepInfo& info = state.steps[i % kStepSlots];
+    const ItemStep& info = state.steps[i % kStepSlots];
     if constexpr (kKeyBias)
       if (info.head != head_) {
-        write_bias_sums();
+        write_bias_sum_of_head();
         head_ = info.head;
         read_key_bias();
       }
     MaskColumns<kM> mask;
-    if (kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
+    if constexpr (kReadMaskEarly) {
+      mask = {};  // without a value it would keep its registers all the time
+      if (info.mask_words != nullptr) read_mask(mask, info);
+    }
 
     ptx::wgmma_wait_group<1>();
     partial_ = finish_probabilities(i, scores) || info.partial;
@@ -192,10 +245,10 @@ class Consumer {
             pack<kType>(probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]);
   }
 
-  /// dS, and the products that take it. On return dV's and dK's are in flight. Returns whether the next step's queries
-  /// have come.
-  __device__ __forceinline__ bool take_step(int i, Scores& probability, Scores& d_score, Operand& probabilities,
-                                            KeyGradient& d_k, KeyGradient& d_v) {
+  /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
+  /// before. Returns whether the next step's queries have come.
+  __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
+                                            Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
     Operand d_scores;
     differentiate(i, probability, d_score, d_scores);
@@ -204,7 +257,7 @@ class Consumer {
     if (i > 0) wait_for_d_scores(i - 1, d_scores_came);
     ptx::wgmma_fence();
     DQuery d_q;
-    start_d_query(i - 1, d_q);  // before the first step of whatever is there; it is not used
+    start_d_query(i - 1, last_slot, d_q);  // before the first step of whatever is there; it is not used
     const std::uint32_t queries = query_tile(i);
     const std::uint32_t d_outs = d_out_tile(i);
     using Product = ptx::Wgmma<kD, kBf16>;
@@ -234,7 +287,8 @@ class Consumer {
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float value = key_bias_of<kType>(p, state.item, head_, position(half));
+        const KeyItem& item = state.items[slot_];
+        const float value = key_bias_of<kType>(p, item, head_, position(item, half));
         ptx::st_shared_32(key_bias_address(half), __float_as_uint(value * kLog2E));
       }
     }
@@ -271,14 +325,15 @@ class Consumer {
 
   /// The mask's bits of the warp's keys, of the queries from 32 `first_word` on.
   template <int kQueries>
-  __device__ __forceinline__ void read_mask(MaskColumns<kQueries>& mask, const StepInfo& info,
+  __device__ __forceinline__ void read_mask(MaskColumns<kQueries>& mask, const ItemStep& info,
                                             int first_word = 0) const {
     mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + 32 * first_word,
               warp(), lane());
   }
 
   /// Clears the probabilities of the pairs that are not visible.
-  __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const StepInfo& info) const {
+  __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const ItemStep& info) const {
+    const KeyItem& item = state.items[slot_];
     if constexpr (kReadMaskInParts) {
 #pragma unroll
       for (int w = 0; w < kM / 32; ++w) {
@@ -286,16 +341,19 @@ class Consumer {
         if (info.mask_words != nullptr) read_mask(part, info, w);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const VisibleQueries visible(state.item.limits, position(half), info.first_query);
+          const VisibleQueries visible(item.limits, position(item, half), info.first_query);
           hide_pairs(probability, part, info.mask_words != nullptr, visible, half, lane(), w);
         }
       }
       return;
     }
-    if (!kReadMaskEarly && info.mask_words != nullptr) read_mask(mask, info);
+    if constexpr (!kReadMaskEarly) {
+      mask = {};
+      if (info.mask_words != nullptr) read_mask(mask, info);
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      VisibleQueries visible(state.item.limits, position(half), info.first_query);
+      VisibleQueries visible(item.limits, position(item, half), info.first_query);
       if constexpr (kKeyBias)
         if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
       hide_pairs(probability, mask, info.mask_words != nullptr, visible, half, lane());
@@ -304,6 +362,7 @@ class Consumer {
 
   /// dP to dS.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores) {
+    const std::uint32_t row_dot = kM == 64 ? row_dot_ : row_dot_address(i);
     // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
     if (partial_) {
 #pragma unroll
@@ -313,7 +372,6 @@ class Consumer {
           if constexpr (kSoftcap) slope_[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
         }
     }
-    const std::uint32_t row_dot = kM == 64 ? row_dot_ : row_dot_address(i);
     float sums[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
@@ -330,19 +388,18 @@ class Consumer {
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
       }
     }
-    if constexpr (kKeyBias) {
-      float2& total = bias_sums();
-      total = {total.x + sums[0], total.y + sums[1]};
-    }
+    if constexpr (kKeyBias) add_to_bias_sums(sums);
   }
 
   /// Of a tile of pairs at a shared address: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
   /// queries with the warp's keys.
   __device__ __forceinline__ std::uint32_t rows_of_pairs(std::uint32_t tile) const {
-    const int l = lane();
-    const int row = l % 8 + l / 16 * 8;
-    return tile + consumer_ * PairTile::kPanelBytes + row * PairTile::kRowBytes +
-           ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+    // Row lane % 8 + lane / 16 * 8, whose chunk warp * 2 + lane / 8 % 2 the swizzle moves.
+    static_assert(PairTile::kRowBytes == 128);
+    const unsigned lane = ptx::lane_index();
+    const unsigned row = lane % 8;
+    const unsigned chunk = static_cast<unsigned>(warp()) << 1 | (lane >> 3 & 1u);
+    return tile + consumer_ * PairTile::kPanelBytes + (row << 7 | (lane & 16u) << 6 | (chunk ^ row) << 4);
   }
 
   /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come.
@@ -367,15 +424,15 @@ class Consumer {
 
   // --- dQ ---
 
-  /// Issues the warpgroup's share of dQ of step i.
-  __device__ __forceinline__ void start_d_query(int i, DQuery& d_q) const {
+  /// Issues the warpgroup's share of dQ of step i, of the item in this slot.
+  __device__ __forceinline__ void start_d_query(int i, int slot, DQuery& d_q) const {
     constexpr bool kRows = G::kDQueryShare == DQueryShare::rows;
     constexpr int kShareBytes =
         kRows ? 64 * PairTile::kRowBytes : G::kDQueryColumns / KeyTile::kPanelColumns * KeyTile::kPanelBytes;
     const std::uint32_t share = consumer_ * (kShareBytes >> 4);
     const std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
                                    DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
-    const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + G::kKey) + (kRows ? 0 : share));
+    const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + key_tile(slot)) + (kRows ? 0 : share));
     using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
 #pragma unroll
     for (int k = 0; k < G::kN / 16; ++k) {
@@ -408,41 +465,55 @@ class Consumer {
 
   // --- The gradient of a key bias ---
 
-  /// The thread's sums of dS over the queries, of its two keys.
-  __device__ __forceinline__ float2& bias_sums() const {
-    return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
-                                     (G::kState - G::kBiasSums))[ptx::fresh_thread_index() - kWarpgroupThreads];
+  // A quad of lanes shares two keys. The sum of dS of one of them over the queries is the first lane's, that of the
+  // other the second's.
+
+  __device__ __forceinline__ float& bias_sum() const {
+    return reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(&state) -
+                                    (G::kState - G::kBiasSums))[key_row() + lane() % 2 * 8];
+  }
+  __device__ __forceinline__ void clear_bias_sum() const {
+    if (lane() % 4 < 2) bias_sum() = 0.0f;
+  }
+
+  /// `sums`: of the lane's queries, for its two keys.
+  __device__ __forceinline__ void add_to_bias_sums(const float (&sums)[2]) const {
+    const bool second = lane() % 2 != 0;
+    float sum = (second ? sums[1] : sums[0]) + __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (lane() % 4 < 2) bias_sum() += sum;
   }
 
   /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sums() const {
-    const float2 mine = bias_sums();
-    bias_sums() = {0.0f, 0.0f};
-    if (head_ < 0) return;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      write_bias_sum(p, state.item, head_, position(half), half == 0 ? mine.x : mine.y, lane());
+  __device__ __forceinline__ void write_bias_sum_of_head() const {
+    if (lane() % 4 >= 2) return;
+    const float sum = bias_sum();
+    clear_bias_sum();
+    const KeyItem& item = state.items[slot_];
+    if (head_ != kNoHead) store_bias_sum(p, item, head_, position(item, lane() % 2), sum);
   }
 
   // --- dK and dV ---
 
-  __device__ __forceinline__ void write_gradients(KeyGradient& d_k, KeyGradient& d_v) {
+  /// They leave by way of the warp's part of the buffer of dQ: that of step i is handed over with the next item's first
+  /// step, that of the step before must have been read.
+  __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
+    const KeyItem& item = state.items[slot_];
 #pragma unroll
-    for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
-    // The warpgroup's own rows of V, by way of which its gradients leave, are read by its own products only, which have
-    // all finished.
-    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
-    if (state.item.pieces > 1 &&
-        !add_pieces<kD / 2>(p, state.item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
-      return;
+    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
+    if (item.pieces > 1 && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
     const int row = consumer_ * 64 + warp() * 16;
     if (p.d_k_partial != nullptr) {
-      write_partial_key_gradient(p, state.item, p.d_k_partial, d_k, row);
-      write_partial_key_gradient(p, state.item, p.d_v_partial, d_v, row);
+      write_partial_key_gradient(p, item, p.d_k_partial, d_k, row);
+      write_partial_key_gradient(p, item, p.d_v_partial, d_v, row);
       return;
     }
-    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_v, d_v, shared_ + G::kValue, row, row);
-    write_key_gradient_rows<ValueTile, kType>(p, state.item, p.d_k, d_k, shared_ + G::kValue, row, row);
+    using Tile = PanelTile<16, kD>;
+    static_assert(Tile::kBytes <= G::kDQueryBytes / 4);
+    const std::uint32_t staging = shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4);
+    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    write_key_gradient_rows<Tile, kType>(p, item, p.d_v, d_v, staging, 0, row);
+    write_key_gradient_rows<Tile, kType>(p, item, p.d_k, d_k, staging, 0, row);
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
@@ -451,7 +522,8 @@ class Consumer {
   std::uint32_t shared_;
   State& state;
   int consumer_;
-  int head_ = -1;          ///< key-vector bias: of the step at work
+  int slot_ = 0;           ///< of the item at work
+  int head_ = kNoHead;     ///< key-vector bias: of the step at work
   bool partial_ = false;   ///< some pairs of the step at work are masked
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 

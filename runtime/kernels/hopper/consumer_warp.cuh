@@ -6,11 +6,11 @@
 namespace flashdma_bwd::hopper {
 
 __device__ __forceinline__ int lane() {
-  return ptx::fresh_thread_index() % 32;
+  return static_cast<int>(static_cast<unsigned>(ptx::fresh_thread_index()) % 32);
 }
 /// Of the warpgroup's four.
 __device__ __forceinline__ int warp() {
-  return ptx::fresh_thread_index() / 32 % 4;
+  return static_cast<int>(static_cast<unsigned>(ptx::fresh_thread_index()) / 32 % 4);
 }
 
 /// Until the phase of this parity has completed.

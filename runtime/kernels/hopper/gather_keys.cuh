@@ -7,12 +7,13 @@
 
 namespace flashdma_bwd::hopper {
 
-/// Starts to load rows `first_row` on of the item, columns `first_column` on, into a tile at `address`; zeros past the
-/// keys' end and past the head dim. All threads of the CTA.
-template <class Tile, int kThreads>
+/// Starts to load rows `first_row` on of the item, columns `first_column` on, into rows `tile_row` on of a tile at
+/// `address`; zeros past the keys' end and past the head dim. kThreads threads, of which this is the `thread`-th.
+template <class Tile, int kThreads, int kRows = Tile::kRows>
 __device__ __forceinline__ void gather_key_rows(const BackwardParameters& p, const KeyItem& item,
                                                 const TensorView& tensor, int first_row, int first_column,
-                                                std::uint32_t address) {
+                                                std::uint32_t address, int tile_row = 0,
+                                                int thread = static_cast<int>(threadIdx.x)) {
   constexpr int kChunks = Tile::kColumns / 8;
   const std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
   const std::int64_t stride = tensor.stride_row;
@@ -20,13 +21,14 @@ __device__ __forceinline__ void gather_key_rows(const BackwardParameters& p, con
   const int keys = item.keys;
   const int columns = p.head_dim;
 #pragma unroll 4
-  for (int index = static_cast<int>(threadIdx.x); index < Tile::kRows * kChunks; index += kThreads) {
+  for (int index = thread; index < kRows * kChunks; index += kThreads) {
     const int row = index / kChunks;
     const int chunk = index % kChunks;
     const int column = first_column + chunk * 8;
     const int key = first_row + row < keys ? active[first_row + row] : kPastEnd;
     const bool inside = key != kPastEnd && column < columns;
-    ptx::cp_async_16(address + Tile::chunk_offset(row, chunk), inside ? rows + key * stride + column : rows, inside);
+    ptx::cp_async_16(address + Tile::chunk_offset(tile_row + row, chunk), inside ? rows + key * stride + column : rows,
+                     inside);
   }
 }
 

@@ -31,27 +31,51 @@ __device__ __forceinline__ int place_in_turn(const BackwardParameters& p, const 
   return p.list_ranks[list * p.query_tiles + info.first_query / kM];
 }
 
+/// And what a step's reducer needs, which may be at it when its item has made room for another.
+struct ItemStep : StepInfo {
+  std::int64_t scratch_row;  ///< of the first query, in the scratch of dQ
+  const std::int32_t* rank;  ///< deterministic mode: how many smaller items add to the step's dQ before this one
+};
+/// The head of the step that is not there: the last one was the one before.
+inline constexpr int kNoHead = -1;
+
+/// The number of steps where there is no item any more.
+inline constexpr int kNoItem = -1;
+
 /// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.
 inline constexpr int kStepSlots = 8;
 
+/// What a tile bias adds to the state.
+template <int kBiasStages, int kConsumers>
+struct BiasState {
+  std::uint64_t bias_full[kBiasStages][kConsumers], bias_empty[kBiasStages][kConsumers];
+  KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
+  HeadWalk cleared_walk;
+};
+template <int kConsumers>
+struct BiasState<0, kConsumers> {};
+
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
-struct State {
-  std::uint64_t key_full, value_full;
+template <int kItemSlots, int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
+struct State : BiasState<kBiasStages, kConsumers> {
+  std::uint64_t item_wanted;
+  std::uint64_t item_full[kItemSlots], key_full[kItemSlots];
+  std::uint64_t value_full;
   std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
-  StepInfo steps[kStepSlots];
-  KeyItem item;
-  HeadWalk walk;  ///< the producer's
-  int step_count;
+  ItemStep steps[kStepSlots];
+  KeyItem items[kItemSlots];
+  int step_counts[kItemSlots];  ///< of the items, or kNoItem
+  HeadWalk walks[kItemSlots];   ///< the producer's
 
-  // With a tile bias.
-  std::uint64_t bias_full[kBiasStages + 1][kConsumers];  ///< one more than there are, for kernels without
-  std::uint64_t bias_empty[kBiasStages + 1][kConsumers];
-  KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
-  HeadWalk cleared_walk;
+  // What the loader and the finder have no registers for.
+  int item_number;  ///< of the item that is loaded,
+  int item_head;    ///< which of its heads,
+  int first_step;   ///< and its first step
+  int wanted_slot;  ///< where the next item goes,
+  int ticket;       ///< and its number
 };
 
 template <KernelConfig kConfig>
@@ -70,6 +94,10 @@ struct Geometry {
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
+  /// Whether a CTA takes one item after the other.
+  static constexpr bool kSeveralItems = takes_several_items(kConfig);
+  /// Items at once, and tiles of K: while one is at work the next is found, and its keys are loaded.
+  static constexpr int kItemSlots = kSeveralItems ? 2 : 1;
 
   /// Whether Q and dO of a step are waited for and given back as one: each has as many buffers as the other.
   static constexpr bool kLoadedTogether = kQueryStages == kDOutStages;
@@ -109,11 +137,11 @@ struct Geometry {
   static constexpr int kState = kKeyBias + kLayout.bias;
   static constexpr int kDQueryBytes = 64 * kDQueryColumns * 4;  ///< of a warpgroup's share
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
-  static_assert(kLayout.key == KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
+  static_assert(kLayout.key == kItemSlots * KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
                 kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes &&
                 kLayout.tile_bias == kBiasStages * PairTile::kBytes);
-  using State = hopper::State<kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
+  using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 };
 

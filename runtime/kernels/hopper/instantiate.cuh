@@ -3,6 +3,8 @@
 // The kernel is a plain function named by the canonical name, as in ampere/instantiate.cuh.
 #pragma once
 
+#include <algorithm>
+
 #include "common/kernel_entry.hpp"
 #include "common/launch_kernel.hpp"
 #include "common/launch_order.cuh"
@@ -36,7 +38,8 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
                             kConfig.bias == BiasKind::tile ? MapBox{G::kM, 64} : MapBox{0, 0}};
   TensorMaps maps{};
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
-  const Grid grid{static_cast<unsigned>(parameters.ctas) * kCtas, kCtas};
+  const int ctas = takes_several_items(kConfig) ? std::min(parameters.ctas, parameters.running) : parameters.ctas;
+  const Grid grid{static_cast<unsigned>(ctas) * kCtas, kCtas};
   return launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,
                        shared_memory_bytes(kConfig), stream, parameters, maps);
 }

@@ -120,15 +120,21 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
   return true;
 }
 
-/// Adds a key's sum of dS over the quad of lanes that share it, and writes it as that of (item, piece, head).
+/// Writes a key's sum of dS as that of (item, piece, head).
+__device__ __forceinline__ void store_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
+                                               float sum) {
+  if (p.d_bias_rows == nullptr || key == kPastEnd) return;
+  p.d_bias_rows[((static_cast<std::int64_t>(item.batch) * p.heads + head) * p.bias_pieces + item.piece) * p.seqlen_k +
+                key] = sum;
+}
+
+/// The same, of sums that are first added over the quad of lanes that share the key.
 __device__ __forceinline__ void write_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
                                                float sum, int lane) {
   if (p.d_bias_rows == nullptr) return;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  if (lane % 4 == 0 && key != kPastEnd)
-    p.d_bias_rows[((static_cast<std::int64_t>(item.batch) * p.heads + head) * p.bias_pieces + item.piece) * p.seqlen_k +
-                  key] = sum;
+  if (lane % 4 == 0) store_bias_sum(p, item, head, key, sum);
 }
 
 }  // namespace flashdma_bwd::hopper

@@ -1,4 +1,12 @@
-// The producer warpgroup: one thread loads tiles, one warp for each consumer adds its dQ to global memory.
+// The producer warpgroup: one thread loads tiles, one warp for each consumer adds its dQ to global memory; the fourth
+// finds items (item_finder.cuh) or clears dBias (clear_bias_gradient.cuh).
+//
+// Where a CTA takes several items, steps are numbered through all of them, and so are the buffers' uses: the next item
+// is found when the loads of the last one's steps have been issued, no earlier, for items are of unequal length and
+// whoever is free first shall have the next one. What makes room for it is known from the barriers of the steps:
+// - its slot and its K's, two items ago: when the first step of the item in between is done, which has added the last
+//   dQ of the one before it and follows the writing of its gradients;
+// - V's buffer: when dS of the last item's last step is there, whose dP was the last product to read it.
 #pragma once
 
 #include "hopper/geometry.cuh"
@@ -7,8 +15,8 @@
 
 namespace flashdma_bwd::hopper {
 
-/// Loads the item's K and V once and Q, dO, the statistics and the tile bias of every step, and says what each step is.
-/// One thread.
+/// Loads each item's K and V once and Q, dO, the statistics and the tile bias of every step, and says what each step
+/// is. One thread.
 template <KernelConfig kConfig>
 class Loader {
   using G = Geometry<kConfig>;
@@ -21,63 +29,99 @@ class Loader {
       : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state) {}
 
   __device__ __forceinline__ void run() {
-    // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
-    // outlive the CTA.
-    const bool load_keys = state.item.active == nullptr && state.step_count > 0;
-    if (load_keys) load_key_tile<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
-    int index = 0;
-    for (int h = 0; h < p.heads_per_item; ++h) {
-      HeadWalk& walk = state.walk;
-      // The first was found with the item.
-      if (h > 0) find_head(walk, state.item, p, h, G::kM, G::kN);
-      for (int i = 0; i < walk.count; ++i, ++index) {
-        const RingPosition<G::kQueryStages> query(index);
-        const RingPosition<G::kDOutStages> d_out(index);
-        const TileStep step = step_of(walk, i);
-        const int first_query = step.tile * G::kM;
-        // With two buffers the bias's is free before Q's is, with one it is free last.
-        if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, first_query);
-
-        ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
-        state.steps[index % kStepSlots] = {first_query, walk.head, step.partial,
-                                           step.partial ? mask_words(walk.head, first_query) : nullptr};
-        constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
-        const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
-        ptx::mbarrier_arrive_expect_tx(query_full, G::kLoadedTogether ? 2 * kBytes : kBytes);
-        load_query_tile(maps.q, G::kQuery, query.stage, query_full, first_query, walk.head, maps.lse, G::kLse);
-        if (load_keys && index == 0) load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
-
-        std::uint32_t d_out_full = query_full;
-        if constexpr (!G::kLoadedTogether) {
-          d_out_full = ptx::shared_address(&state.d_out_full[d_out.stage]);
-          ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
-          ptx::mbarrier_arrive_expect_tx(d_out_full, kBytes);
-        }
-        load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, first_query, walk.head, maps.row_dot,
-                        G::kRowDot);
-        if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, first_query);
+    int index = 0;  // of the step, through all items
+    for (state.item_number = 0; find_item(index); ++state.item_number) {
+      load_key_tile<typename G::KeyTile>(maps.k, G::kKey + slot() * G::KeyTile::kBytes, state.key_full[slot()]);
+      state.first_step = index;
+      for (state.item_head = 0; state.item_head < p.heads_per_item; ++state.item_head) {
+        // The first was found with the item.
+        if (state.item_head > 0) find_head(state.walks[slot()], item(), p, state.item_head, G::kM, G::kN);
+        for (int i = 0; i < state.walks[slot()].count; ++i, ++index) load_step(index, i);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ const std::uint64_t* mask_words(int head, int first_query) const {
+  __device__ __forceinline__ int slot() const { return state.item_number % G::kItemSlots; }
+  __device__ __forceinline__ const KeyItem& item() const { return state.items[slot()]; }
+
+  /// Whether there is another item; its first step is the `index`-th.
+  __device__ __forceinline__ bool find_item(int index) const {
+    // Further back the loads of the last item's steps have waited already.
+    if (state.item_number >= G::kItemSlots && index - state.first_step <= G::kQueryStages) {
+      const RingPosition<G::kQueryStages> query(state.first_step);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
+    }
+    state.steps[index % kStepSlots].head = kNoHead;  // unless there is another item
+    if constexpr (G::kSeveralItems) {
+      ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot()]), state.item_number / G::kItemSlots & 1);
+    } else {
+      if (state.item_number > 0) state.step_counts[0] = kNoItem;
+      ptx::mbarrier_arrive(ptx::shared_address(&state.item_full[0]));
+    }
+    return state.step_counts[slot()] > 0;
+  }
+
+  /// Loads what the index-th step of all needs, the i-th of the walk.
+  __device__ __forceinline__ void load_step(int index, int i) {
+    const RingPosition<G::kQueryStages> query(index);
+    const RingPosition<G::kDOutStages> d_out(index);
+    ItemStep& info = state.steps[index % kStepSlots];
+    describe_step(info, state.walks[slot()], i);
+    // With two buffers the bias's is free before Q's is, with one it is free last.
+    if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, info);
+
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
+    constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
+    const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
+    ptx::mbarrier_arrive_expect_tx(query_full, G::kLoadedTogether ? 2 * kBytes : kBytes);
+    load_query_tile(maps.q, G::kQuery, query.stage, query_full, info, maps.lse, G::kLse);
+
+    std::uint32_t d_out_full = query_full;
+    if constexpr (!G::kLoadedTogether) {
+      d_out_full = ptx::shared_address(&state.d_out_full[d_out.stage]);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
+      ptx::mbarrier_arrive_expect_tx(d_out_full, kBytes);
+    }
+    load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, info, maps.row_dot, G::kRowDot);
+    if (index == state.first_step) load_values();
+    if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, info);
+  }
+
+  /// Says what the i-th step of the walk is. Who needs the step that `info` was about before keeps the loads from
+  /// coming this far, even before they wait for the step's buffers.
+  __device__ __forceinline__ void describe_step(ItemStep& info, const HeadWalk& walk, int i) const {
+    const TileStep step = step_of(walk, i);
+    info.first_query = step.tile * G::kM;
+    info.head = walk.head;
+    info.partial = step.partial;
+    info.rank = walk.ranks == nullptr ? nullptr : walk.ranks + step.tile;
+    ptx::reread_memory();
+    info.scratch_row = scratch_row_of(item(), p, info.head) + info.first_query;
+    ptx::reread_memory();
+    info.mask_words = info.partial ? mask_words(item(), info.head, info.first_query) : nullptr;
+    ptx::reread_memory();
+  }
+
+  __device__ __forceinline__ const std::uint64_t* mask_words(const KeyItem& item, int head, int first_query) const {
     if (p.mask_words == nullptr) return nullptr;
-    const std::int64_t first_atom = state.item.batch * p.mask_batch_stride +
+    const std::int64_t first_atom = item.batch * p.mask_batch_stride +
                                     head / p.mask_heads_per_head * p.mask_head_stride +
-                                    std::int64_t{state.item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
+                                    std::int64_t{item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
   }
 
-  /// The biases of the index-th step, whose head is that of the walk: those of each consumer's keys, a panel, as soon
-  /// as it has read the last ones, so that the consumers can drift apart.
-  __device__ __forceinline__ void load_bias_tile(int index, int first_query) {
+  /// The biases of the index-th step: those of each consumer's keys, a panel, as soon as it has read the last ones, so
+  /// that the consumers can drift apart.
+  __device__ __forceinline__ void load_bias_tile(int index, const ItemStep& info) {
     using Tile = typename G::PairTile;
     static_assert(Tile::kPanels == G::kConsumers);
     const RingPosition<G::kBiasStages> ring(index);
-    const int length = state.item.sequence.length_q;
-    const int head = state.walk.head / p.bias.heads_per_head;
-    const int batch = p.bias.stride_batch == 0 ? 0 : state.item.batch;
+    const KeyItem& item = state.items[0];
+    const int length = item.sequence.length_q;
+    const int head = info.head / p.bias.heads_per_head;
+    const int batch = p.bias.stride_batch == 0 ? 0 : item.batch;
     unsigned missing = (1u << Tile::kPanels) - 1;
     while (true) {
 #pragma unroll
@@ -90,8 +134,8 @@ class Loader {
         ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
         ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
                                      maps.bias,
-                                     {state.item.first_position + panel * Tile::kPanelColumns,
-                                      p.seqlen_q - length + first_query, length, head, batch},
+                                     {item.first_position + panel * Tile::kPanelColumns,
+                                      p.seqlen_q - length + info.first_query, length, head, batch},
                                      full, ptx::kEvictFirst);
       }
       if (missing == 0) break;
@@ -101,28 +145,43 @@ class Loader {
 
   static constexpr unsigned kPollNanoseconds = 40;  ///< the computing warps need the issue slots
 
+  /// V of the item whose first step this is, as soon as that of the item before is not needed any more.
+  __device__ __forceinline__ void load_values() const {
+    if (G::kSeveralItems && state.first_step > 0) {
+      const RingPosition<G::kDScoreStages> d_score(state.first_step - 1);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[d_score.stage]), d_score.parity);
+    }
+    load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
+  }
+
+  /// The keys of a compacted mask are gathered by the consumers.
   template <class Tile>
-  __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
-    const KeyItem& item = state.item;
-    const SequenceRows& s = item.sequence;
+  __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) const {
+    const KeyItem& keys = item();
+    const SequenceRows& s = keys.sequence;
     const std::uint32_t full = ptx::shared_address(&barrier);
+    if (keys.active != nullptr) {
+      ptx::mbarrier_arrive(full);
+      return;
+    }
     ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
-    const int head = item.head_item * p.heads_per_item / (p.heads / p.heads_kv);
-    const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
+    const int batch = p.cu_seqlens_k != nullptr ? 0 : keys.batch;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
       ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
-                                   {panel * Tile::kPanelColumns, p.seqlen_k - s.length_k + item.first_position,
-                                    static_cast<int>(s.row_k) + s.length_k, head, batch},
+                                   {panel * Tile::kPanelColumns, p.seqlen_k - s.length_k + keys.first_position,
+                                    static_cast<int>(s.row_k) + s.length_k, keys.head_kv, batch},
                                    full, ptx::kEvictFirst);
   }
 
   __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint32_t full,
-                                                  int first_query, int head, const CUtensorMap& statistics_map,
-                                                  int statistics_offset) {
+                                                  const ItemStep& info, const CUtensorMap& statistics_map,
+                                                  int statistics_offset) const {
     using Tile = typename G::QueryTile;
-    const SequenceRows& s = state.item.sequence;
-    const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
+    const SequenceRows& s = item().sequence;
+    const int batch = p.cu_seqlens_q != nullptr ? 0 : item().batch;
+    const int first_query = info.first_query;
+    const int head = info.head;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
       ptx::cp_async_bulk_tensor_5d(shared_ + offset + stage * Tile::kBytes + panel * Tile::kPanelBytes, map,
@@ -161,17 +220,17 @@ class DQueryReducer {
     const int first_row = kRows ? consumer_ * 64 : 0;
     const int first_column = kRows ? 0 : consumer_ * G::kDQueryColumns;
     constexpr int kBytes = G::kDQueryBytes / kRowBlocks;
-    const int steps = state.step_count;
-    for (int i = 0; i < steps; ++i) {
+    for (int i = 0;; ++i) {
       ptx::mbarrier_wait_parity(full, i & 1);
-      const StepInfo info = state.steps[i % kStepSlots];
+      const ItemStep& info = state.steps[i % kStepSlots];
+      if (info.head == kNoHead) break;
       if constexpr (kTileBias)
         if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
-      const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+      const std::int64_t row = info.scratch_row;
       std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
       if (turn != nullptr) {
-        rank = place_in_turn<G::kM>(p, state.item, info);
+        rank = *info.rank;
         while (ptx::ld_acquire(turn) != rank) {
         }
         ptx::fence_proxy_async_global();
@@ -208,11 +267,11 @@ class DQueryReducer {
  private:
   /// Stores dS of the step with the consumer's keys: who hands dQ over has long stored its dS in the ring. Where masks
   /// hide pairs, and past the ends of a sequence, dS is 0.
-  __device__ __forceinline__ void start_bias_gradient(int i, const StepInfo& info) const {
+  __device__ __forceinline__ void start_bias_gradient(int i, const ItemStep& info) const {
     using Tile = typename G::PairTile;
+    const KeyItem& item = state.items[0];
     ptx::cp_async_bulk_tensor_4d_store(
-        maps.d_bias,
-        {state.item.first_position + consumer_ * Tile::kPanelColumns, info.first_query, info.head, state.item.batch},
+        maps.d_bias, {item.first_position + consumer_ * Tile::kPanelColumns, info.first_query, info.head, item.batch},
         shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
         ptx::kEvictFirst);
   }

@@ -8,13 +8,6 @@
 
 namespace flashdma_bwd::ptx {
 
-/// The value itself, of which the compiler cannot know that it is the same every time: what is computed from it stays
-/// where it is used, instead of in registers through a loop that has none to spare.
-__device__ __forceinline__ std::uint32_t opaque(std::uint32_t value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 /// Registers of each thread of the warpgroup from here on; a multiple of 8.
 template <int Count>
 __device__ __forceinline__ void setmaxnreg_dec() {
@@ -93,6 +86,19 @@ __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t barrier, std:
       "bra wait_%=;\n"
       "finished_%=:\n}\n" ::"r"(barrier),
       "r"(parity), "r"(static_cast<std::uint32_t>(completed))
+      : "memory");
+}
+
+/// The same, expected to take long: the warp sleeps, up to 10 ms at a time.
+__device__ __forceinline__ void mbarrier_wait_parity_long(std::uint32_t barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "wait_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 10000000;\n"
+      "@done bra finished_%=;\n"
+      "bra wait_%=;\n"
+      "finished_%=:\n}\n" ::"r"(barrier),
+      "r"(parity)
       : "memory");
 }
 

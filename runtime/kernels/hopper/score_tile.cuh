@@ -121,8 +121,8 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
                                              const float (&key_bias)[2], TileBias&& tile_bias, Slopes& slopes) {
   constexpr DataType kType = kConfig.data_type;
   constexpr bool kSoftcap = kConfig.softcap;
-  const float to_log2 = (kSoftcap ? p.softcap : p.scale) * kLog2E;
-  const float to_cap = kSoftcap ? p.scale / p.softcap : 0.0f;
+  const float to_log2 = p.score_log2;
+  const float to_cap = p.scale_by_softcap;
   std::uint32_t bias_words[4];
 #pragma unroll
   for (int j = 0; j < Count / 4; ++j) {

@@ -24,6 +24,7 @@ __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& wal
                                                     const BackwardParameters& p, int index) {
   if (!find_item(item, p, index, kN)) item.keys = 0;
   step_count = 0;
+  ptx::reread_memory();
   if (item.keys <= 0) return;
   for (int h = 0; h < p.heads_per_item; ++h) {
     find_head(walk, item, p, h, kM, kN);
