@@ -83,8 +83,9 @@ void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnos
                     {"add `bias: [none, key_vector]` to its `when`, and for `bias: tile, bias_copies: true, softcap: "
                      "false` a row of its own; a row of the family ampere serves the rest"});
   if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
-  diagnostics.add(Rule::tile_bias, place_of(row, "cta_pair"),
-                  "the row decides problems with a tile bias, which kernels of cta_pair do not read",
+  const std::string field = row.use.cta_pair ? "cta_pair" : "several_items";
+  diagnostics.add(Rule::tile_bias, place_of(row, field),
+                  "the row decides problems with a tile bias, which kernels of " + field + " do not read",
                   {"put a row with another tile for `bias: tile` before it, or add `bias: [none, key_vector]` to its "
                    "`when`"});
 }

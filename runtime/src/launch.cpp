@@ -364,7 +364,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.d_q_vectorised = config.architecture == Architecture::sm90;
   lay_out_mask(call, workspace, a);
   lay_out_pieces(call, workspace, a, config, piece_steps);
-  if (is_deterministic(a) || takes_several_items(config)) p.ticket = workspace.take<std::int32_t>(1);
+  if (is_deterministic(a) || config.tile.several_items) p.ticket = workspace.take<std::int32_t>(1);
 
   const bool partial = head_items != a.heads_kv;
   // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <set>
+#include <utility>
 
 #include "selection/configuration_name.hpp"
 #include "support/catch.hpp"
@@ -37,7 +38,7 @@ std::vector<TileConfig> all_tiles() {
       for (int do_stages : {1, 2, 3})
         for (int producer = 24; producer <= 504; producer += 8)
           for (int consumer = 0; consumer <= 256; consumer += 8)
-            for (bool pair : {false, true}) {
+            for (const auto& [pair, several] : {std::pair{false, false}, {false, true}, {true, false}}) {
               TileConfig tile = hopper_tile();
               tile.block_m = block_m;
               tile.q_stages = q_stages;
@@ -45,6 +46,7 @@ std::vector<TileConfig> all_tiles() {
               tile.producer_registers = producer;
               tile.consumer_registers = consumer;
               tile.cta_pair = pair;
+              tile.several_items = several;
               add_if_allowed(tiles, tile);
             }
   return tiles;
@@ -57,6 +59,7 @@ TEST_CASE("tile names round trip and differ") {
   const std::vector<TileConfig> tiles = all_tiles();
   REQUIRE(tiles.size() > 1000);
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.cta_pair; }));
+  REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.several_items; }));
   for (const TileConfig& tile : tiles) {
     const std::string name = tile_name(tile);
     const Parsed<TileConfig> parsed = parse_tile_name(name);

@@ -102,27 +102,21 @@ TEST_CASE("tiles of a tile bias take the room that there is, and that of a key b
   CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
 }
 
-TEST_CASE("K lies twice in shared memory where there is room and no tile bias, for CTAs that take several items") {
+TEST_CASE("K lies twice in shared memory for CTAs that take several items") {
   KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::none, false, hopper_tile()};
+  CHECK(hopper_shared_memory(config).key == 128 * 128 * 2);
+  config.tile.several_items = true;
   const HopperSharedMemory l = hopper_shared_memory(config);
   CHECK(l.key == 2 * 128 * 128 * 2);
   CHECK(l.value == 128 * 128 * 2);
   CHECK(l.total() == 7 * 32 * 1024 + 4 * 64 * 4 + 1024);  // 32 KB each of V, Q, dO, dS and dQ, and twice of K
-  CHECK(takes_several_items(config));
   check_aligned(config);
   config.bias = BiasKind::key_vector;
   CHECK(hopper_shared_memory(config).bias == 2 * 128 * 4);
   CHECK(shared_memory_bytes(config) == kSharedMemoryOf90);  // all that there is
-  CHECK(takes_several_items(config));
-  config.bias = BiasKind::tile;
-  CHECK(hopper_shared_memory(config).key == 128 * 128 * 2);
-  CHECK(!takes_several_items(config));
   config.bias = BiasKind::none;
   config.tile.q_stages = 3;
-  CHECK(hopper_shared_memory(config).key == 128 * 128 * 2);
-  CHECK(shared_memory_bytes(config) <= kSharedMemoryOf90);
-  CHECK(!takes_several_items(config));
-  CHECK(!takes_several_items(pair(192, BiasKind::none)));
+  CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
 }
 
 TEST_CASE("threads, keys and registers of a pair are those of one of its CTAs") {

@@ -70,7 +70,7 @@ inline constexpr int kMostTileBiasStages = 3;
 
 /// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after tile_bias.
 struct HopperSharedMemory {
-  int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit, twice where a CTA takes several items; cta_pair:
+  int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit, twice with several_items; cta_pair:
                     ///< and half the columns of the other's
   int value = 0;    ///< V tile: the CTA's keys x head_dim 16-bit
   int query = 0;    ///< Q tiles: q_stages x block_m x head_dim 16-bit
@@ -115,16 +115,9 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     } else if (key_bias) {
       layout.bias = 2 * tile.block_n * 4;
     }
-    // The next item's keys are loaded while the last ones are at work. Tiles of a bias need the room more.
-    if (config.bias != BiasKind::tile && layout.total() + layout.key <= kHopperSharedMemoryBytes) layout.key *= 2;
+    if (tile.several_items) layout.key *= 2;
   }
   return layout;
-}
-
-/// Whether a kernel's CTAs take one item after the other, as many CTAs as run at once, instead of one item each.
-constexpr bool takes_several_items(const KernelConfig& config) {
-  return config.tile.family == KernelFamily::hopper && !config.tile.cta_pair &&
-         hopper_shared_memory(config).key > config.tile.block_n * config.head_dim * 2;
 }
 
 /// Bytes of shared memory that a CTA needs.
@@ -195,6 +188,8 @@ constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim
   if (tile.consumer_warpgroups != 2) return "consumer_warpgroups must be 2";
   if (tile.cta_pair != (head_dim > 128))
     return "cta_pair must be true where head_dim is above 128, and only there: registers hold dK and dV of 64 keys";
+  if (tile.several_items && tile.cta_pair)
+    return "several_items must be false with cta_pair: shared memory has no room for two tiles of K";
   if (tile.block_n != 128) return "block_n must be 128";
   if (tile.block_m == 128 && head_dim > 64) return "block_m must be 64 where head_dim is above 64";
   if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";

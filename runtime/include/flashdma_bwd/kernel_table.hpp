@@ -59,7 +59,7 @@ constexpr int head_dim_bucket(int head_dim) {
 struct TileConfig {
   KernelFamily family = KernelFamily::ampere;
   int block_m = 0;  ///< queries of a tile
-  int block_n = 0;  ///< keys of a tile; the CTA keeps them for its whole life
+  int block_n = 0;  ///< keys of a tile; the CTA keeps them for all its query tiles
 
   // Ampere family.
   int warps = 0;          ///< warps of 32 threads
@@ -79,7 +79,8 @@ struct TileConfig {
   int ds_stages = 0;           ///< shared-memory buffers of dS
   int producer_registers = 0;  ///< a thread's, after setmaxnreg; multiples of 8
   int consumer_registers = 0;
-  bool cta_pair = false;  ///< the two CTAs of a cluster share the keys of a tile, half each
+  bool cta_pair = false;       ///< the two CTAs of a cluster share the keys of a tile, half each
+  bool several_items = false;  ///< a CTA takes one tile of keys after the other, with room for the next one's K
 
   friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
   friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;

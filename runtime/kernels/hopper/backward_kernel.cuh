@@ -5,9 +5,9 @@
 // (clear_bias_gradient.cuh), and consumer warpgroups, which compute (consumer.cuh). They meet at barrier objects in
 // shared memory only.
 //
-// As many CTAs as run at once take one item after the other, so that an item's keys and first queries are loaded under
-// the last steps of the one before. Where shared memory has no room for two tiles of K, and with a tile bias, which
-// takes that room, each CTA takes one item.
+// With `several_items` as many CTAs as run at once take one item after the other, so that an item's keys and first
+// queries are loaded under the last steps of the one before; else each CTA takes one item. Short items gain, and long
+// ones lose (NOTES.md).
 #pragma once
 
 #include "hopper/clear_bias_gradient.cuh"

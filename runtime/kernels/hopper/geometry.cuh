@@ -95,7 +95,7 @@ struct Geometry {
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
   /// Whether a CTA takes one item after the other.
-  static constexpr bool kSeveralItems = takes_several_items(kConfig);
+  static constexpr bool kSeveralItems = kTile.several_items;
   /// Items at once, and tiles of K: while one is at work the next is found, and its keys are loaded.
   static constexpr int kItemSlots = kSeveralItems ? 2 : 1;
 

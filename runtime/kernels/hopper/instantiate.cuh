@@ -38,7 +38,7 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
                             kConfig.bias == BiasKind::tile ? MapBox{G::kM, 64} : MapBox{0, 0}};
   TensorMaps maps{};
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
-  const int ctas = takes_several_items(kConfig) ? std::min(parameters.ctas, parameters.running) : parameters.ctas;
+  const int ctas = kConfig.tile.several_items ? std::min(parameters.ctas, parameters.running) : parameters.ctas;
   const Grid grid{static_cast<unsigned>(ctas) * kCtas, kCtas};
   return launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,
                        shared_memory_bytes(kConfig), stream, parameters, maps);

@@ -3,7 +3,7 @@
 //     bwd_<architecture>_d<bucket>_<fp16|bf16>_<tile>_<nobias|keybias|tilebias>[_softcap]
 //     tile:
 //     ampere_m<block_m>n<block_n>_w<warps>_s<score_warps_m>_kv<dkv_warps_n>_dq<dq_warps_m>_q<q_stages>_do<do_stages>[_vreg]
-//     hopper_m<block_m>n<block_n>_wg<consumer_warpgroups>_q<q_stages>_do<do_stages>_ds<ds_stages>
+//     hopper_m<block_m>n<block_n>_wg<consumer_warpgroups>_q<q_stages>_do<do_stages>_ds<ds_stages>[_items]
 //           _r<producer_registers>c<consumer_registers>[_pair]
 //
 // A name is a C identifier. Printing and parsing are symmetric: parse_configuration_name(configuration_name(c)) == c,

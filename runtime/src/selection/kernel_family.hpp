@@ -39,6 +39,8 @@ inline constexpr TileField kHopperTileFields[] = {
     {.name = "q_stages", .name_prefix = "_q", .number = &TileConfig::q_stages},
     {.name = "do_stages", .name_prefix = "_do", .number = &TileConfig::do_stages},
     {.name = "ds_stages", .name_prefix = "_ds", .number = &TileConfig::ds_stages},
+    // Before what ends the name: no tile's name may be the beginning of another's, so that kernels sort as their files.
+    {.name = "several_items", .name_prefix = "_items", .flag = &TileConfig::several_items},
     {.name = "producer_registers", .name_prefix = "_r", .number = &TileConfig::producer_registers},
     {.name = "consumer_registers", .name_prefix = "c", .number = &TileConfig::consumer_registers},
     {.name = "cta_pair", .name_prefix = "_pair", .flag = &TileConfig::cta_pair},
@@ -49,9 +51,9 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// The kernels of cta_pair have no tile bias.
+/// The kernels of cta_pair and of several_items have no tile bias.
 constexpr bool reads(const TileConfig& tile, BiasKind bias) {
-  return !tile.cta_pair || bias != BiasKind::tile;
+  return !(tile.cta_pair || tile.several_items) || bias != BiasKind::tile;
 }
 
 }  // namespace flashdma_bwd
