@@ -41,6 +41,7 @@ class Consumer {
   static constexpr bool kKeyBias = kConfig.bias == BiasKind::key_vector;
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr bool kSoftcap = kConfig.softcap;
+  static constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
   static constexpr int kM = G::kM;
   static constexpr int kD = G::kD;
 
@@ -53,9 +54,9 @@ class Consumer {
   static constexpr bool kReadMaskEarly = kM == 64;
   /// Whether they are asked for 32 queries at a time: with 128 queries and a tile bias there are none for all at once.
   static constexpr bool kReadMaskInParts = kM == 128 && kTileBias;
-  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both; with 128
-  /// columns it is as fast either way, but for a softcap (NOTES.md).
-  static constexpr bool kPackEarly = kM == 64 && (kD <= 96 || kSoftcap);
+  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
+  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
+  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
   using DScoreRing = RingPosition<G::kDScoreStages>;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
   /// every step.
@@ -224,9 +225,9 @@ class Consumer {
     }
 
     ptx::wgmma_wait_group<1>();
-    partial_ = finish_probabilities(i, scores) || info.partial;
-    if (partial_) hide(scores, mask, info);
-    if constexpr (kPackEarly) pack_probabilities(scores, probabilities);
+    partial_ = finish_probabilities(i, scores, probabilities) || info.partial;
+    if (partial_) hide(scores, probabilities, mask, info);
+    if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
@@ -298,8 +299,9 @@ class Consumer {
     return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
   }
 
-  /// Scores to probabilities. Returns whether a bias masks one of the warp's pairs.
-  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s) {
+  /// Scores to probabilities, and to an operand if they take the slope. Returns whether a bias masks one of the warp's
+  /// pairs.
+  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s, Operand& probabilities) {
     const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
     float key_bias[2] = {};
     if constexpr (kKeyBias) {
@@ -318,7 +320,10 @@ class Consumer {
       arrive(state.bias_empty[ring.stage][consumer_]);
       return masked;
     } else {
-      exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
+      if constexpr (kSlopeTaken)
+        exponentiate<kConfig>(p, s, lse, key_bias, 0, probabilities);
+      else
+        exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
       return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
     }
   }
@@ -332,8 +337,13 @@ class Consumer {
   }
 
   /// Clears the probabilities of the pairs that are not visible.
-  __device__ __forceinline__ void hide(Scores& probability, MaskColumns<kM>& mask, const ItemStep& info) const {
+  __device__ __forceinline__ void hide(Scores& probability, Operand& probabilities, MaskColumns<kM>& mask,
+                                       const ItemStep& info) const {
     const KeyItem& item = state.items[slot_];
+    const auto clear = [&](int e) {
+      probability[e] = 0.0f;
+      if constexpr (kSlopeTaken) clear_packed(probabilities, e);
+    };
     if constexpr (kReadMaskInParts) {
 #pragma unroll
       for (int w = 0; w < kM / 32; ++w) {
@@ -342,7 +352,7 @@ class Consumer {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const VisibleQueries visible(item.limits, position(item, half), info.first_query);
-          hide_pairs(probability, part, info.mask_words != nullptr, visible, half, lane(), w);
+          hide_pairs(clear, part, info.mask_words != nullptr, visible, half, lane(), w);
         }
       }
       return;
@@ -356,7 +366,7 @@ class Consumer {
       VisibleQueries visible(item.limits, position(item, half), info.first_query);
       if constexpr (kKeyBias)
         if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
-      hide_pairs(probability, mask, info.mask_words != nullptr, visible, half, lane());
+      hide_pairs(clear, mask, info.mask_words != nullptr, visible, half, lane());
     }
   }
 
@@ -369,7 +379,7 @@ class Consumer {
       for (int e = 0; e < kM / 2; ++e)
         if (probability[e] == 0.0f) {
           d_score[e] = 0.0f;
-          if constexpr (kSoftcap) slope_[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+          if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
     float sums[2] = {0.0f, 0.0f};
@@ -384,7 +394,7 @@ class Consumer {
         const float dy = y * (d_score[j * 4 + half * 2 + 1] - column.y);
         if constexpr (kKeyBias) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
-        if constexpr (kSoftcap) factor = unpack<kType>(slope_[j][half]);
+        if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
       }
     }
@@ -527,8 +537,9 @@ class Consumer {
   bool partial_ = false;   ///< some pairs of the step at work are masked
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 
-  // Softcap: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right after.
-  std::uint32_t slope_[kSoftcap ? kM / 8 : 1][2];
+  // Softcap, where the scores do not take it: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right
+  // after.
+  std::uint32_t slope_[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
 };
 
 }  // namespace flashdma_bwd::hopper

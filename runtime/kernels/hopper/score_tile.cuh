@@ -6,6 +6,7 @@
 
 #include "common/item.cuh"
 #include "common/numeric.cuh"
+#include "common/tanh_polynomial.hpp"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -52,28 +53,29 @@ struct MaskColumns {
   }
 };
 
-/// Clears the probabilities of a lane's key `half` with those of the queries 32 w ... 32 w + 31 whose bit is 0.
-template <int Count>
-__device__ __forceinline__ void keep_visible(float (&p)[Count], std::uint32_t queries, int w, int half, int lane) {
+/// Calls clear(i) for the elements of a lane's key `half` with those of the queries 32 w ... 32 w + 31 whose bit is 0.
+template <class Clear>
+__device__ __forceinline__ void keep_visible(Clear&& clear, std::uint32_t queries, int w, int half, int lane) {
   const std::uint32_t word = queries >> (lane % 4 * 2);
 #pragma unroll
   for (int block = 0; block < 4; ++block)
 #pragma unroll
     for (int e = 0; e < 2; ++e)
-      if ((word >> (block * 8 + e) & 1u) == 0) p[(w * 4 + block) * 4 + half * 2 + e] = 0.0f;
+      if ((word >> (block * 8 + e) & 1u) == 0) clear((w * 4 + block) * 4 + half * 2 + e);
 }
 
-/// Clears the probabilities of a lane's key `half` with the queries that do not see it, by selection: their scores may
-/// have overflowed. `mask` counts where `masked`, and is of the queries from 32 `first_word` on. All lanes of the warp.
-template <int Count, int M>
-__device__ __forceinline__ void hide_pairs(float (&p)[Count], const MaskColumns<M>& mask, bool masked,
+/// Calls clear(i) for the elements of a lane's key `half` with the queries that do not see it. It clears by selection:
+/// their scores may have overflowed. `mask` counts where `masked`, and is of the queries from 32 `first_word` on. All
+/// lanes of the warp.
+template <class Clear, int M>
+__device__ __forceinline__ void hide_pairs(Clear&& clear, const MaskColumns<M>& mask, bool masked,
                                            const VisibleQueries& visible, int half, int lane, int first_word = 0) {
 #pragma unroll
   for (int w = 0; w < M / 32; ++w) {
     const int first = 32 * (first_word + w);
     std::uint32_t queries = bits_from(visible.low - first) & bits_below(visible.high - first);
     if (masked) queries &= mask.queries_of_key(w, half, lane);
-    keep_visible(p, queries, first_word + w, half, lane);
+    keep_visible(clear, queries, first_word + w, half, lane);
   }
 }
 
@@ -113,41 +115,81 @@ struct BiasFragments {
   }
 };
 
+/// Clears element i of a lane's, packed in pairs of queries in the order of wgmma's A operand.
+template <int Words>
+__device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], int i) {
+  packed[i / 8][i / 2 % 4] &= i % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+}
+
+/// Whether scores become P (1 - tanh^2), which multiplies dP - D, and P is packed beside them: with a softcap. A key
+/// bias's gradient needs dS without the slope 1 - tanh^2; it leaves P in the scores, and the slope is packed.
+template <KernelConfig kConfig>
+inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias != BiasKind::key_vector);
+
 /// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
 /// `key_bias`: of the lane's two keys, in units of log2. `tile_bias`: a BiasFragments, or anything without one.
-/// Softcap: `slopes` become 1 - tanh^2 of pairs of queries, packed.
-template <KernelConfig kConfig, int Count, class TileBias, class Slopes>
+/// Softcap: `packed` become P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A
+/// operand. All lanes of the warp.
+template <KernelConfig kConfig, int Count, class TileBias, class Packed>
 __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
-                                             const float (&key_bias)[2], TileBias&& tile_bias, Slopes& slopes) {
+                                             const float (&key_bias)[2], TileBias&& tile_bias, Packed& packed) {
   constexpr DataType kType = kConfig.data_type;
   constexpr bool kSoftcap = kConfig.softcap;
   const float to_log2 = p.score_log2;
-  const float to_cap = p.scale_by_softcap;
-  std::uint32_t bias_words[4];
+  const auto run = [&](auto&& tanh_of_twice) {
+    std::uint32_t bias_words[4];
 #pragma unroll
-  for (int j = 0; j < Count / 4; ++j) {
-    const float2 column = ptx::ld_shared_v2(lse + j * 32);
-    if constexpr (kConfig.bias == BiasKind::tile)
-      if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
+    for (int j = 0; j < Count / 4; ++j) {
+      const float2 column = ptx::ld_shared_v2(lse + j * 32);
+      if constexpr (kConfig.bias == BiasKind::tile)
+        if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float2 offset = {-column.x, -column.y};
-      if constexpr (kConfig.bias == BiasKind::key_vector)
-        offset = {key_bias[half] - column.x, key_bias[half] - column.y};
-      if constexpr (kConfig.bias == BiasKind::tile) {
-        const float2 bias = unpack<kType>(bias_words[j % 2 * 2 + half]);
-        offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
+      for (int half = 0; half < 2; ++half) {
+        float2 offset = {-column.x, -column.y};
+        if constexpr (kConfig.bias == BiasKind::key_vector)
+          offset = {key_bias[half] - column.x, key_bias[half] - column.y};
+        if constexpr (kConfig.bias == BiasKind::tile) {
+          const float2 bias = unpack<kType>(bias_words[j % 2 * 2 + half]);
+          offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
+        }
+        float& x = s[j * 4 + half * 2];
+        float& y = s[j * 4 + half * 2 + 1];
+        float2 slope;
+        if constexpr (kSoftcap) {
+          x = tanh_of_twice(x);
+          y = tanh_of_twice(y);
+          slope = {1.0f - x * x, 1.0f - y * y};
+        }
+        x = ptx::ex2(fmaf(x, to_log2, offset.x));
+        y = ptx::ex2(fmaf(y, to_log2, offset.y));
+        if constexpr (kScoresTakeSlope<kConfig>) {
+          packed[j / 2][j % 2 * 2 + half] = pack<kType>(x, y);
+          x *= slope.x;
+          y *= slope.y;
+        } else if constexpr (kSoftcap) {
+          packed[j / 2][j % 2 * 2 + half] = pack<kType>(slope.x, slope.y);
+        }
       }
-      float& x = s[j * 4 + half * 2];
-      float& y = s[j * 4 + half * 2 + 1];
-      if constexpr (kSoftcap) {
-        x = tanh_accurate(x * to_cap);
-        y = tanh_accurate(y * to_cap);
-        slopes[j][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
-      }
-      x = ptx::ex2(fmaf(x, to_log2, offset.x));
-      y = ptx::ex2(fmaf(y, to_log2, offset.y));
     }
+  };
+  if constexpr (!kSoftcap) {
+    run(nullptr);
+  } else {
+    // Where all of the warp's scores are smaller than the cap, as nearly all are, a polynomial takes the place of two
+    // of three operations of the multi-function unit, whose time is not hidden. Twice what tanh is taken of is below 2
+    // if bit 30, the exponent's highest, is 0: half an instruction a score. The arithmetic is there twice, since a
+    // polynomial in front of it could not run under its exponentials.
+    const float to_twice = 2.0f * p.scale_by_softcap;
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      s[i] *= to_twice;
+      bits |= __float_as_uint(s[i]);
+    }
+    if (__any_sync(0xffffffffu, (bits & 0x40000000u) != 0)) [[unlikely]]
+      run([](float twice) { return tanh_accurate(0.5f * twice); });
+    else
+      run([](float twice) { return tanh_of_half(twice); });
   }
 }
 

@@ -108,8 +108,13 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       for (int half = 0; half < 2; ++half) bias[half] = ptx::ld_shared_f32(key_bias_address(half));
     }
     const std::uint32_t lse = shared_ + G::kLse + QueryRing(i).stage * (kM * 4) + lane() % 4 * 8;
-    std::uint32_t slopes[kSoftcap ? kM / 8 : 1][2];
-    exponentiate<kConfig>(p, scores, lse, bias, 0, slopes);
+    constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
+    static_assert(kSlopeTaken == (kSoftcap && !Base::kHandOverSlopes));
+    std::uint32_t slopes[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
+    if constexpr (kSlopeTaken)
+      exponentiate<kConfig>(p, scores, lse, bias, 0, probabilities);
+    else
+      exponentiate<kConfig>(p, scores, lse, bias, 0, slopes);
     const bool partial =
         info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
     if (partial) {
@@ -119,43 +124,40 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       for (int half = 0; half < 2; ++half) {
         VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
         if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
-        hide_pairs(scores, mask, info.mask_words != nullptr, visible, half, lane());
+        const auto clear = [&](int e) {
+          scores[e] = 0.0f;
+          if constexpr (kSlopeTaken) clear_packed(probabilities, e);
+        };
+        hide_pairs(clear, mask, info.mask_words != nullptr, visible, half, lane());
       }
-      if constexpr (kSoftcap) {
+      if constexpr (kSoftcap && !kSlopeTaken) {
 #pragma unroll
         for (int e = 0; e < kM / 2; ++e)
-          if (scores[e] == 0.0f) slopes[e / 4][e / 2 % 2] &= e % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
+          if (scores[e] == 0.0f) clear_packed(slopes, e);
       }
     }
+    if constexpr (!kSlopeTaken) {
 #pragma unroll
-    for (int j = 0; j < kM / 8; ++j)
+      for (int j = 0; j < kM / 8; ++j)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        probabilities[j / 2][j % 2 * 2 + half] = pack<kType>(scores[j * 4 + half * 2], scores[j * 4 + half * 2 + 1]);
+        for (int half = 0; half < 2; ++half)
+          probabilities[j / 2][j % 2 * 2 + half] = pack<kType>(scores[j * 4 + half * 2], scores[j * 4 + half * 2 + 1]);
+    }
     wait(state.probability_empty, (i & 1) ^ 1, buffer_came);
     const DOutRing d_out(i);
     const bool d_out_came = has_come(state.d_out_full[d_out.stage], d_out.parity);
     const std::uint32_t address = this->probability_address();
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
-      std::uint32_t words[4], slope_words[4];
+      std::uint32_t words[4];
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const float* pair = scores + k * 8 + w * 2;
-        float2 factor = {Base::kProbabilityScale, Base::kProbabilityScale};
-        if constexpr (kSoftcap) {
-          slope_words[w] = slopes[k * 2 + w / 2][w % 2];
-          if constexpr (!Base::kHandOverSlopes) {
-            const float2 slope = unpack<kType>(slope_words[w]);
-            factor = {slope.x * Base::kProbabilityScale, slope.y * Base::kProbabilityScale};
-          }
-        }
-        words[w] = pack<DataType::fp16>(pair[0] * factor.x, pair[1] * factor.y);
+        words[w] = pack<DataType::fp16>(pair[0] * Base::kProbabilityScale, pair[1] * Base::kProbabilityScale);
       }
       ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
       if constexpr (Base::kHandOverSlopes)
-        ptx::st_shared_v4(address + (k + kM / 16) * 512,
-                          {slope_words[0], slope_words[1], slope_words[2], slope_words[3]});
+        ptx::st_shared_v4(address + (k + kM / 16) * 512, {slopes[k][0], slopes[k][1], slopes[k][2], slopes[k][3]});
     }
     if (lane() == 0) state.probability_partial[warp()] = partial;
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_full));
