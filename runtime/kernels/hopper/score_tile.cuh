@@ -137,7 +137,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
   constexpr bool kSoftcap = kConfig.softcap;
   const float to_log2 = p.score_log2;
   const auto run = [&](auto&& tanh_of_twice) {
-    std::uint32_t bias_words[4];
+    [[maybe_unused]] std::uint32_t bias_words[4];
 #pragma unroll
     for (int j = 0; j < Count / 4; ++j) {
       const float2 column = ptx::ld_shared_v2(lse + j * 32);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
         }
         float& x = s[j * 4 + half * 2];
         float& y = s[j * 4 + half * 2 + 1];
-        float2 slope;
+        [[maybe_unused]] float2 slope;
         if constexpr (kSoftcap) {
           x = tanh_of_twice(x);
           y = tanh_of_twice(y);
