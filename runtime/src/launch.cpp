@@ -226,9 +226,9 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
   BackwardParameters& p = call.parameters;
   p.ctas = p.whole_items = p.items;
   // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
-  // which they do late. dBias has other costs: a row of sums for each piece of all items, or zeros that a kernel writes
-  // instead of items that are all whole.
-  const bool last_items = !is_deterministic(a) && a.d_bias.data == nullptr;
+  // which they do late. For the gradient of a tile bias a kernel would have to write zeros that items write which are
+  // all whole; that of a key bias has a row of sums for each piece of any item, 20 MB at most.
+  const bool last_items = !is_deterministic(a) && (a.d_bias.data == nullptr || config.bias == BiasKind::key_vector);
   const Split split = split_items(p, {call.mask.present, last_items, asked_for});
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;

@@ -10,12 +10,12 @@ using namespace flashdma_bwd::testing;
 
 namespace {
 
-/// Three key tiles to each of some hundred heads, of which the last one is not full.
+/// Three key tiles to each of 80 heads, of which the last one is not full.
 ProblemSpec many_items(int head_dim, std::int64_t seqlen_q = 200, std::int64_t seqlen_k = 330) {
   ProblemSpec spec;
   spec.head_dim = head_dim;
-  spec.batch = 4;
-  spec.heads = spec.heads_kv = 64;
+  spec.batch = 2;
+  spec.heads = spec.heads_kv = 40;
   spec.seqlen_q = seqlen_q;
   spec.seqlen_k = seqlen_k;
   return spec;
@@ -35,7 +35,7 @@ constexpr int kHeadDims[] = {32, 64, 96, 128};
 TEST_CASE("several items of a CTA, of every number of steps", "[items]") {
   for (int head_dim : kHeadDims)
     for (bool causal : {false, true})
-      for (int seqlen_q : {40, 100, 200, 400}) {
+      for (int seqlen_q : {40, 100, 200}) {
         ProblemSpec spec = many_items(head_dim, seqlen_q, causal ? 400 : 330);
         spec.causal = causal;
         check_both_modes(spec);
@@ -85,8 +85,8 @@ TEST_CASE("items of scattered keys, which the CTA gathers", "[items]") {
 TEST_CASE("items of several heads, and of packed sequences", "[items]") {
   for (int head_dim : kHeadDims) {
     ProblemSpec spec = many_items(head_dim);
-    spec.batch = 8;
-    spec.heads_kv = 32;
+    spec.batch = 4;
+    spec.heads_kv = 20;
     check_both_modes(spec);
     spec.causal = true;
     spec.bias = {.present = true, .shape = {.batch = false, .rows = false}};
