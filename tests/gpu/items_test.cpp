@@ -73,12 +73,12 @@ TEST_CASE("items of scattered keys, which the CTA gathers", "[items]") {
   for (int head_dim : kHeadDims) {
     ProblemSpec spec = many_items(head_dim, 200, 600);
     spec.mask = {.structure = MaskStructure::bernoulli, .shape = {.rows = false}, .probability = 0.4};
-    check_both_modes(spec);
+    check_problem(spec);
     spec.mask = {.structure = MaskStructure::causal_top_w, .width = 30, .layout = FLASHDMA_BWD_MASK_REORDERED};
-    check_both_modes(spec);
+    check_problem(spec);
     // Some masks keep the keys' own order.
     spec.mask.layout = FLASHDMA_BWD_MASK_AUTO;
-    check_problem(spec, Kernels::the_table);
+    check_problem(spec);
   }
 }
 
