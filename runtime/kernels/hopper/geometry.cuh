@@ -94,6 +94,7 @@ struct Geometry {
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
+  static_assert(kQueryStages + 3 <= kStepSlots);  // a reducer reads a step's entry until three steps later
   /// Whether a CTA takes one item after the other.
   static constexpr bool kSeveralItems = kTile.several_items;
   /// Items at once, and tiles of K: while one is at work the next is found, and its keys are loaded.

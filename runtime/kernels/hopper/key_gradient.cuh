@@ -63,6 +63,8 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
     *reinterpret_cast<uint4*>(rows + key * stride + chunk * 8) =
         ptx::ld_shared_v4(staging + Tile::chunk_offset(staging_row + row, chunk));
   }
+  // What is stored there next must not come before another lane's last row has been read.
+  __syncwarp();
 }
 
 /// A warp's part of an item that is split: 16 keys' rows of dK or dV, or of both, one after the other.

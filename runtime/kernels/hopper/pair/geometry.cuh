@@ -51,6 +51,7 @@ struct Geometry {
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr int kDScoreStages = kTile.ds_stages;
+  static_assert(kQueryStages + 3 <= kStepSlots);  // as in hopper/geometry.cuh
   static constexpr int kOtherDScoreStages = pair_other_d_score_stages(kConfig);
   /// Keys of a CTA: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeys = kN / kCtas;
