@@ -25,10 +25,6 @@ __device__ __forceinline__ void barrier_sync(int name, int threads) {
 
 // --- The cluster ---
 
-/// The CTA's number in its cluster.
-__device__ __forceinline__ int cluster_ctarank(int ctas) {
-  return static_cast<int>(blockIdx.x % static_cast<unsigned>(ctas));
-}
 /// The address of the same place in the shared memory of the cluster's CTA `rank`.
 __device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, int rank) {
   std::uint32_t mapped;

@@ -25,7 +25,7 @@ class Backward {
         maps(tensor_maps),
         shared_(ptx::shared_address(shared)),
         state(*reinterpret_cast<State*>(shared + G::kState)),
-        rank(ptx::cluster_ctarank(kCtas)) {}
+        rank(cta_rank()) {}
 
   __device__ __forceinline__ void run() {
     if (start_item()) work();

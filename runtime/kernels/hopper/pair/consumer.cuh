@@ -54,7 +54,7 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state) {}
 
   /// The CTA's number, read anew for the same reason as the thread's.
-  static __device__ __forceinline__ int rank() { return ptx::cluster_ctarank(kCtas); }
+  static __device__ __forceinline__ int rank() { return cta_rank(); }
 
   /// Row of the item's tile of a lane's first key; the second is 8 further.
   __device__ __forceinline__ int key_row() const { return rank() * G::kKeys + warp() * 16 + lane() / 4; }

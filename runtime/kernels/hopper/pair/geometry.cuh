@@ -14,6 +14,12 @@ namespace flashdma_bwd::hopper::pair {
 
 inline constexpr int kCtas = 2;
 
+/// The CTA's number in its cluster. Not read from %cluster_ctarank: ptxas would take what follows from it for different
+/// in each thread, and compute no address in uniform registers (NOTES.md).
+__device__ __forceinline__ int cta_rank() {
+  return static_cast<int>(blockIdx.x % kCtas);
+}
+
 /// What a consumer warpgroup computes and owns.
 enum class Role {
   value,  ///< S, P and dV
