@@ -35,16 +35,16 @@ void check_run(Problem& problem, DeviceProblem& device, const Gradients& expecte
 
 }  // namespace
 
-std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels) {
+std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels, Inputs inputs) {
   Problem problem(spec);
-  return check_prepared_problem(problem, kernels);
+  return check_prepared_problem(problem, kernels, inputs);
 }
 
-std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels) {
+std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels, Inputs inputs) {
   const std::string text = problem.spec().text();
   INFO(text);
   const Gradients expected = reference_gradients(problem);
-  DeviceProblem device(problem);
+  DeviceProblem device(problem, inputs);
   Arguments& arguments = device.arguments();
   const std::vector<KernelName> names = kernels_for(arguments);
   const std::size_t count = kernels == Kernels::every ? names.size() : 1;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/device_problem.hpp"
 #include "support/problem.hpp"
 
 namespace flashdma_bwd::testing {
@@ -16,10 +17,12 @@ enum class Kernels {
 /// Computes the problem with the CPU backend once and with kernels, each with a plan that the call builds and, where
 /// there is a mask, with a prebuilt one. Checks that every element is written and nothing else is, and that the errors
 /// stay below the bar.
-std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every);
+std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every,
+                                       Inputs inputs = Inputs::plain);
 
 /// The same with what the test has changed in the problem's arguments.
-std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels = Kernels::every);
+std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels = Kernels::every,
+                                                Inputs inputs = Inputs::plain);
 
 /// The same as check_problem for fp16 and bf16.
 void check_both_types(ProblemSpec spec, Kernels kernels = Kernels::every);

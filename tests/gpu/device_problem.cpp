@@ -49,7 +49,7 @@ DeviceStream::~DeviceStream() {
   cudaStreamDestroy(stream_);
 }
 
-DeviceProblem::DeviceProblem(Problem& problem) : problem_(problem) {
+DeviceProblem::DeviceProblem(Problem& problem, Inputs inputs) : problem_(problem) {
   static_cast<flashdma_bwd_arguments&>(arguments_) = problem.arguments();
   Arguments& a = arguments_;
   const auto move_pointers = [&a](const Buffer& buffer, std::byte* device) {
@@ -62,10 +62,11 @@ DeviceProblem::DeviceProblem(Problem& problem) : problem_(problem) {
     throw std::logic_error("no argument points into buffer " + std::string(buffer.name));
   };
   for (const Buffer* buffer : problem.inputs()) {
-    inputs_.emplace_back(buffer->bytes.size());
-    require_cuda(cudaMemcpy(inputs_.back().data(), buffer->bytes.data(), buffer->bytes.size(), cudaMemcpyHostToDevice),
+    std::byte* data = inputs == Inputs::lonely ? lonely_inputs_.emplace_back(buffer->bytes.size()).data()
+                                               : inputs_.emplace_back(buffer->bytes.size()).data();
+    require_cuda(cudaMemcpy(data, buffer->bytes.data(), buffer->bytes.size(), cudaMemcpyHostToDevice),
                  "upload of an input");
-    move_pointers(*buffer, inputs_.back().data());
+    move_pointers(*buffer, data);
   }
   // The stream does not wait for the default stream, nor does the host for its copies.
   require_cuda(cudaDeviceSynchronize(), "upload of the inputs");

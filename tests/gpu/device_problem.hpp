@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu/lonely_memory.hpp"
 #include "support/compare.hpp"
 #include "support/problem.hpp"
 
@@ -45,10 +46,13 @@ class DeviceStream {
   cudaStream_t stream_ = nullptr;
 };
 
+/// Where a problem's inputs lie: in allocations that memcheck knows the ends of, or in LonelyMemory.
+enum class Inputs { plain, lonely };
+
 class DeviceProblem {
  public:
   /// Uploads the inputs. `problem` outlives this and receives the outputs.
-  explicit DeviceProblem(Problem& problem);
+  explicit DeviceProblem(Problem& problem, Inputs inputs = Inputs::plain);
 
   /// The arguments with device pointers.
   Arguments& arguments() { return arguments_; }
@@ -73,6 +77,7 @@ class DeviceProblem {
   DeviceStream stream_;
   Arguments arguments_;
   std::vector<DeviceMemory> inputs_, outputs_;
+  std::vector<LonelyMemory> lonely_inputs_;
   std::vector<std::vector<std::byte>> poison_;  ///< what each output holds before a run
   DeviceMemory workspace_, plan_memory_;
   std::size_t workspace_bytes_ = 0;

@@ -132,11 +132,11 @@ class Loader {
         missing &= ~(1u << panel);
         const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
         ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
-        ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes,
-                                     maps.bias,
-                                     {item.first_position + panel * Tile::kPanelColumns,
-                                      p.seqlen_q - length + info.first_query, length, head, batch},
-                                     full, ptx::kEvictFirst);
+        ptx::cp_async_bulk_tensor_5d(
+            shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes, maps.bias,
+            {start_inside(item.first_position + panel * Tile::kPanelColumns, p.seqlen_k, item.first_position),
+             p.seqlen_q - length + info.first_query, length, head, batch},
+            full, ptx::kEvictFirst);
       }
       if (missing == 0) break;
       __nanosleep(kPollNanoseconds);
@@ -169,7 +169,8 @@ class Loader {
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
       ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
-                                   {panel * Tile::kPanelColumns, p.seqlen_k - s.length_k + keys.first_position,
+                                   {start_inside(panel * Tile::kPanelColumns, p.head_dim, 0),
+                                    p.seqlen_k - s.length_k + keys.first_position,
                                     static_cast<int>(s.row_k) + s.length_k, keys.head_kv, batch},
                                    full, ptx::kEvictFirst);
   }
@@ -270,8 +271,10 @@ class DQueryReducer {
   __device__ __forceinline__ void start_bias_gradient(int i, const ItemStep& info) const {
     using Tile = typename G::PairTile;
     const KeyItem& item = state.items[0];
+    const int first_key = item.first_position + consumer_ * Tile::kPanelColumns;
+    if (first_key >= p.seqlen_k) return;
     ptx::cp_async_bulk_tensor_4d_store(
-        maps.d_bias, {item.first_position + consumer_ * Tile::kPanelColumns, info.first_query, info.head, item.batch},
+        maps.d_bias, {first_key, info.first_query, info.head, item.batch},
         shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
         ptx::kEvictFirst);
   }

@@ -15,11 +15,16 @@
 // rows queries, of which a sequence has the first `length`. Its gradient is stored by a map of four dimensions, without
 // the end: what lies past it in the tensor is written, too. LSE and D are scratch of [heads][scratch_rows] float32;
 // their maps have these two dimensions.
+//
+// No box may lie wholly outside its tensor: such a one makes the copy engine read near the map's address although
+// nothing of it is wanted (an illegal memory access on an H200 where no memory lies before the tensor; a box with an
+// element inside reads what is inside). start_inside() moves those that would.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "common/host_device.hpp"
 #include "common/parameters.hpp"
 
 namespace flashdma_bwd::hopper {
@@ -39,6 +44,12 @@ struct MapBoxes {
   int statistics;            ///< queries of which LSE or D is copied at once
   MapBox pair;               ///< of a tile bias; no rows: the kernel has none
 };
+
+/// Where a box begins, of keys or of columns: at `first`, or at `instead` if that is past the end, where copies may
+/// bring any numbers: P and dS of keys past the end are cleared, and Q's columns past the head dim are zeros.
+FLASHDMA_HOST_DEVICE constexpr int start_inside(int first, int end, int instead) {
+  return first < end ? first : instead;
+}
 
 /// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer, or the
 /// kernel has a tile bias and the problem not `bias_copies`.
