@@ -299,6 +299,14 @@ void lay_out_reordered_mask(Call& call, Workspace& workspace, const flashdma_bwd
   }
 }
 
+/// Whether the plan masks just what the call's limits hide. Those of packed sequences differ by sequence, and a
+/// compacted plan holds its keys whatever they are.
+bool limits_in_mask(const flashdma_bwd_arguments& a, KeyLayout layout) {
+  if (is_packed(a) || layout == KeyLayout::compacted) return false;
+  const Limits limits = mask_limits(a);
+  return a.plan == nullptr || (a.plan->lowest_offset == limits.low && a.plan->highest_offset == limits.high);
+}
+
 void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a) {
   BackwardParameters& p = call.parameters;
   const MaskShape& mask = call.mask;
@@ -312,6 +320,7 @@ void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments
     p.query_atoms = mask_atoms(a.seqlen_q);
     p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(a.seqlen_k);
     p.mask_batch_stride = mask.batch > 1 ? mask.heads * p.mask_head_stride : 0;
+    p.limits_in_mask = limits_in_mask(a, mask.layout);
     if (mask.layout == KeyLayout::reordered) {
       lay_out_reordered_mask(call, workspace, a);
     } else if (mask.layout == KeyLayout::compacted) {

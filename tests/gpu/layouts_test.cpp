@@ -150,6 +150,38 @@ TEST_CASE("long sequences are reordered where it saves tiles", "[layouts]") {
   }
 }
 
+// Such a plan does not mask what the call's own limits hide.
+TEST_CASE("plans of wider limits than the call's", "[layouts]") {
+  for (int head_dim : {32, 64, 128, 192})
+    for (flashdma_bwd_mask_layout layout : {FLASHDMA_BWD_MASK_NATURAL, kReordered})
+      for (bool window : {false, true}) {
+        ProblemSpec spec = masked({.structure = MaskStructure::bernoulli, .probability = 0.3}, layout, head_dim);
+        spec.seqlen_q = 300;
+        spec.seqlen_k = 333;
+        spec.causal = true;
+        spec.bias = {.present = true, .shape = {.rows = false}, .minus_infinity = 0.1};
+        if (window) spec.window_left = 50;
+        testing::Problem problem(spec);
+        const Gradients expected = reference_gradients(problem);
+        DeviceProblem device(problem);
+        device.arguments().causal = 0;
+        device.arguments().window_left = window ? 90 : -1;
+        const Status plan = device.use_prebuilt_plan();
+        INFO(plan.message());
+        REQUIRE(plan.ok());
+        device.arguments().causal = 1;
+        device.arguments().window_left = spec.window_left;
+        std::string defect;
+        const Status status = device.run(defect);
+        INFO(status.message());
+        REQUIRE(status.ok());
+        CHECK(defect == "");
+        const GradientErrors errors = gradient_errors(problem, read_gradients(problem), expected);
+        INFO(spec.text() << ' ' << errors.text());
+        CHECK(errors.largest() <= error_bar(spec.data_type));
+      }
+}
+
 namespace {
 
 /// Builds a plan on the GPU and brings its memory back.

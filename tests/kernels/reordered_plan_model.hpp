@@ -15,9 +15,9 @@
 
 namespace flashdma_bwd::testing {
 
-/// What the plan may know of a pair: the mask's bit where the limits leave any pair of the atom.
+/// Whether a pair is active: the mask's bit where the limits leave the pair.
 inline bool read(const HostMask& mask, const Limits& limits, int b, int h, int i, int j) {
-  return atom_visible(limits, i / kMaskAtom, j / kMaskAtom) && mask.keeps(b, h, i, j);
+  return j >= i + limits.low && j <= i + limits.high && mask.keeps(b, h, i, j);
 }
 
 /// The order that the plan is to have: of each key that is active, by the last and the first query atom.

@@ -136,9 +136,9 @@ typedef struct flashdma_bwd_mask_plan {
   int64_t batch, heads, seqlen_q, seqlen_k; /* of the mask: batch and heads as given, rows 1 or seqlen_q */
   void* memory;                             /* device */
   size_t bytes;
-  /* Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset were not read: causality and windows
-   * of the arguments that the plan was built with hide them, and those of a call must hide them, too. Without such
-   * limits, or with variable length, the plan holds all pairs. */
+  /* Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset are masked: causality and windows of
+   * the arguments that the plan was built with hide them, and those of a call must hide them, too; a call that hides
+   * more is a little slower. Without such limits, or with variable length, the plan holds all pairs. */
   int64_t lowest_offset, highest_offset;
 } flashdma_bwd_mask_plan;
 

@@ -150,6 +150,7 @@ struct BackwardParameters {
   // Mask, natural layout; tile lists are per (batch, list head).
   const std::uint64_t* mask_words = nullptr;   ///< [mask batch][mask head][key atom][query atom][64 queries]: bit = key
   const std::uint8_t* mask_classes = nullptr;  ///< [mask batch][mask head][key atom][query atom]: MaskClass
+  bool limits_in_mask = false;                 ///< the words mask what causality and windows hide, too
   std::int64_t mask_batch_stride = 0;          ///< in atoms; 0: broadcast
   std::int64_t mask_head_stride = 0;           ///< in atoms
   int mask_heads_per_head = 1;                 ///< query heads that share a mask head

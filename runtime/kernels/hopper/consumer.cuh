@@ -52,8 +52,6 @@ class Consumer {
   /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
   /// registers for that.
   static constexpr bool kReadMaskEarly = kM == 64;
-  /// Whether they are asked for 32 queries at a time: with 128 queries and a tile bias there are none for all at once.
-  static constexpr bool kReadMaskInParts = kM == 128 && kTileBias;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
@@ -218,7 +216,7 @@ class Consumer {
         head_ = info.head;
         read_key_bias();
       }
-    MaskColumns<kM> mask;
+    MaskBits mask;
     if constexpr (kReadMaskEarly) {
       mask = {};  // without a value it would keep its registers all the time
       if (info.mask_words != nullptr) read_mask(mask, info);
@@ -328,45 +326,40 @@ class Consumer {
     }
   }
 
-  /// The mask's bits of the warp's keys, of the queries from 32 `first_word` on.
-  template <int kQueries>
-  __device__ __forceinline__ void read_mask(MaskColumns<kQueries>& mask, const ItemStep& info,
-                                            int first_word = 0) const {
-    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + 32 * first_word,
+  /// The mask's bits of the lane's pairs with queries from 64 `part` on.
+  __device__ __forceinline__ void read_mask(MaskBits& mask, const ItemStep& info, int part = 0) const {
+    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + part * kMaskAtom,
               warp(), lane());
   }
 
   /// Clears the probabilities of the pairs that are not visible.
-  __device__ __forceinline__ void hide(Scores& probability, Operand& probabilities, MaskColumns<kM>& mask,
+  __device__ __forceinline__ void hide(Scores& probability, Operand& probabilities, MaskBits& mask,
                                        const ItemStep& info) const {
     const KeyItem& item = state.items[slot_];
     const auto clear = [&](int e) {
       probability[e] = 0.0f;
       if constexpr (kSlopeTaken) clear_packed(probabilities, e);
     };
-    if constexpr (kReadMaskInParts) {
+    if (info.mask_words != nullptr) {
 #pragma unroll
-      for (int w = 0; w < kM / 32; ++w) {
-        MaskColumns<32> part;
-        if (info.mask_words != nullptr) read_mask(part, info, w);
+      for (int part = 0; part < kM / 64; ++part) {
+        if constexpr (!kReadMaskEarly) read_mask(mask, info, part);
+        mask.arrange(lane());
+        if constexpr (kKeyBias) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const VisibleQueries visible(item.limits, position(item, half), info.first_query);
-          hide_pairs(clear, part, info.mask_words != nullptr, visible, half, lane(), w);
+          for (int half = 0; half < 2; ++half)
+            if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) mask.mask_key(half);
         }
+        mask.hide(clear, part * 32);
       }
-      return;
-    }
-    if constexpr (!kReadMaskEarly) {
-      mask = {};
-      if (info.mask_words != nullptr) read_mask(mask, info);
+      if (p.limits_in_mask) return;
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       VisibleQueries visible(item.limits, position(item, half), info.first_query);
       if constexpr (kKeyBias)
         if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
-      hide_pairs(clear, mask, info.mask_words != nullptr, visible, half, lane());
+      hide_invisible<kM / 2>(clear, visible, half, lane());
     }
   }
 

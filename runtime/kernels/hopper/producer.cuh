@@ -168,11 +168,11 @@ class Loader {
     const int batch = p.cu_seqlens_k != nullptr ? 0 : keys.batch;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
-      ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
-                                   {start_inside(panel * Tile::kPanelColumns, p.head_dim, 0),
-                                    p.seqlen_k - s.length_k + keys.first_position,
-                                    static_cast<int>(s.row_k) + s.length_k, keys.head_kv, batch},
-                                   full, ptx::kEvictFirst);
+      ptx::cp_async_bulk_tensor_5d(
+          shared_ + offset + panel * Tile::kPanelBytes, map,
+          {start_inside(panel * Tile::kPanelColumns, p.head_dim, 0), p.seqlen_k - s.length_k + keys.first_position,
+           static_cast<int>(s.row_k) + s.length_k, keys.head_kv, batch},
+          full, ptx::kEvictFirst);
   }
 
   __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint32_t full,

@@ -29,27 +29,50 @@ struct VisibleQueries {
         high(position == kPastEnd ? 0 : position - limits.low + 1 - first_query) {}
 };
 
-/// Mask bits of a warp's 16 keys: a word holds them for query 32 w + lane.
-template <int M>
-struct MaskColumns {
-  std::uint32_t keys[M / 32];
+/// Mask bits of a lane's pairs with 64 queries.
+struct MaskBits {
+  std::uint32_t word;
 
-  /// `words`: of the key atom, the tile's first query's and those behind it; a bit is a key.
-  __device__ __forceinline__ void read(const std::uint64_t* words, int warp, int lane) {
-    const auto* sixteen_keys = reinterpret_cast<const std::uint16_t*>(words + lane) + warp;
-#pragma unroll
-    for (int w = 0; w < M / 32; ++w) keys[w] = __ldg(sixteen_keys + 4 * 32 * w);
+  /// Reads bits that other lanes may need; arrange() gives each lane its own. `atom`: the words of the key atom, from
+  /// the first query on; a bit is a key.
+  __device__ __forceinline__ void read(const std::uint64_t* atom, int warp, int lane) {
+    // Bits 4, 3 and 0 of a lane's query are its own bits 4, 3 and 2, which arrange() trades for those of a key.
+    const int query = (lane & 24) | (lane & 3) << 1 | (lane >> 2 & 1);
+    const auto* sixteen_keys = reinterpret_cast<const std::uint16_t*>(atom + query) + warp;
+    word = __ldg(sixteen_keys) | static_cast<std::uint32_t>(__ldg(sixteen_keys + 4 * 32)) << 16;
   }
 
-  /// The queries 32 w ... 32 w + 31 that see a lane's key `half`. A ballot turns the bits of a key into a word.
-  __device__ __forceinline__ std::uint32_t queries_of_key(int w, int half, int lane) const {
-    std::uint32_t mine = 0;
+  /// From 16 keys of two queries to two keys of 16 queries: a transposition of bits, three of the lane's number for
+  /// three of the key's.
+  __device__ __forceinline__ void arrange(int lane) {
+    trade<4>(lane);
+    trade<2>(lane);
+    trade<1>(lane);
+  }
+
+  /// Masks all pairs of the lane's key `half`.
+  __device__ __forceinline__ void mask_key(int half) { word &= half == 0 ? 0xff00ff00u : 0x00ff00ffu; }
+
+  /// Calls clear(i) for the masked ones of the lane's 32 elements, which it counts from `first` on.
+  template <class Clear>
+  __device__ __forceinline__ void hide(Clear&& clear, int first) const {
 #pragma unroll
-    for (int key = 0; key < 8; ++key) {
-      const std::uint32_t word = __ballot_sync(0xffffffffu, (keys[w] >> (half * 8 + key) & 1u) != 0);
-      if (lane / 4 == key) mine = word;
+    for (int i = 0; i < 32; ++i) {
+      const int block = i / 4;  // of 8 queries
+      const int bit = block / 4 * 16 + i / 2 % 2 * 8 + block % 4 * 2 + i % 2;
+      if ((word >> bit & 1u) == 0) clear(first + i);
     }
-    return mine;
+  }
+
+ private:
+  /// Trades bit log2(kKey) of the key for bit log2(4 kKey) of the lane.
+  template <int kKey>
+  __device__ __forceinline__ void trade(int lane) {
+    constexpr std::uint32_t kLower = 0xffffffffu / ((1u << kKey) + 1u);  // keys whose bit is 0
+    const bool upper = (lane & 4 * kKey) != 0;
+    const std::uint32_t kept = upper ? ~kLower : kLower;
+    const std::uint32_t received = __shfl_xor_sync(0xffffffffu, word, 4 * kKey);
+    word = (word & kept) | (__funnelshift_l(received, received, upper ? 32 - kKey : kKey) & ~kept);
   }
 };
 
@@ -64,19 +87,13 @@ __device__ __forceinline__ void keep_visible(Clear&& clear, std::uint32_t querie
       if ((word >> (block * 8 + e) & 1u) == 0) clear((w * 4 + block) * 4 + half * 2 + e);
 }
 
-/// Calls clear(i) for the elements of a lane's key `half` with the queries that do not see it. It clears by selection:
-/// their scores may have overflowed. `mask` counts where `masked`, and is of the queries from 32 `first_word` on. All
-/// lanes of the warp.
-template <class Clear, int M>
-__device__ __forceinline__ void hide_pairs(Clear&& clear, const MaskColumns<M>& mask, bool masked,
-                                           const VisibleQueries& visible, int half, int lane, int first_word = 0) {
+/// Calls clear(i) for the elements of a lane's key `half`, of `Elements` of both keys, with the queries that do not see
+/// it. It clears by selection: their scores may have overflowed.
+template <int Elements, class Clear>
+__device__ __forceinline__ void hide_invisible(Clear&& clear, const VisibleQueries& visible, int half, int lane) {
 #pragma unroll
-  for (int w = 0; w < M / 32; ++w) {
-    const int first = 32 * (first_word + w);
-    std::uint32_t queries = bits_from(visible.low - first) & bits_below(visible.high - first);
-    if (masked) queries &= mask.queries_of_key(w, half, lane);
-    keep_visible(clear, queries, first_word + w, half, lane);
-  }
+  for (int w = 0; w < Elements / 16; ++w)
+    keep_visible(clear, bits_from(visible.low - 32 * w) & bits_below(visible.high - 32 * w), w, half, lane);
 }
 
 /// Reads a warp's share of a tile of biases, [queries][keys] in panels of 64 keys: stmatrix's way back.

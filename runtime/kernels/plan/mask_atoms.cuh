@@ -74,11 +74,27 @@ __device__ __forceinline__ std::uint64_t interval_word(const MaskView& mask, con
 template <AtomSource kSource>
 inline constexpr bool kComesByKey = kSource == AtomSource::intervals;
 
+/// Clears the bits of pairs that the limits hide, of rows of queries, or of keys.
+template <bool kByKey>
+__device__ __forceinline__ void hide_beyond_limits(BitRows& rows, const Limits& limits, int first_query, int first_key,
+                                                   int lane) {
+  // None if the atom's corners see each other.
+  if (first_key >= first_query + kMaskAtom - 1 + limits.low && first_key + kMaskAtom - 1 <= first_query + limits.high)
+    return;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = BitRows::row(lane, half);
+    const int begin = kByKey ? first_key + row - limits.high - first_query : first_query + row + limits.low - first_key;
+    const int end = kByKey ? first_key + row - limits.low - first_query : first_query + row + limits.high - first_key;
+    rows.set(half, rows.word(half) & first_bits(end + 1) & ~first_bits(begin));
+  }
+}
+
 /// An atom as rows of queries, or as rows of keys if it comes so. Bits of pairs that do not exist are 0. All lanes of
 /// the warp.
 template <AtomSource kSource>
-__device__ __forceinline__ BitRows read_atom(const MaskView& mask, int mask_index, int query_atom, int key_atom,
-                                             int lane) {
+__device__ __forceinline__ BitRows read_whole_atom(const MaskView& mask, int mask_index, int query_atom, int key_atom,
+                                                   int lane) {
   const int first_query = query_atom * kMaskAtom;
   const int first_key = key_atom * kMaskAtom;
   BitRows rows;
@@ -138,6 +154,15 @@ __device__ __forceinline__ BitRows read_atom(const MaskView& mask, int mask_inde
     for (int half = 0; half < 2; ++half)
       rows.set(half, first_query + BitRows::row(lane, half) < mask.queries ? word : 0);
   }
+  return rows;
+}
+
+/// The same, without the pairs that the mask's limits hide.
+template <AtomSource kSource>
+__device__ __forceinline__ BitRows read_atom(const MaskView& mask, int mask_index, int query_atom, int key_atom,
+                                             int lane) {
+  BitRows rows = read_whole_atom<kSource>(mask, mask_index, query_atom, key_atom, lane);
+  hide_beyond_limits<kComesByKey<kSource>>(rows, mask.limits, query_atom * kMaskAtom, key_atom * kMaskAtom, lane);
   return rows;
 }
 

@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(kPackWarps * 32)
 
   const std::int64_t atom = (std::int64_t{mask_index} * key_atoms + key_atom) * query_atoms + query_atom;
   if (!atom_visible(mask.limits, query_atom, key_atom)) {
-    // Its words stay as they are: the limits hide each of their bits.
+    // Its words are read only with those of an atom of the same tile.
+    if (atoms_visible(mask.limits, query_atom, key_atom))
+      for (int half = 0; half < 2; ++half) words[atom * kMaskAtom + BitRows::row(lane, half)] = 0;
     if (lane == 0) classes[atom] = static_cast<std::uint8_t>(MaskClass::empty);
     return;
   }

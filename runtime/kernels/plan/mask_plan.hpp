@@ -36,7 +36,7 @@ struct MaskView {
   std::int64_t stride_head = 0;
   std::int64_t stride_row = 0;
   std::int64_t stride_column = 0;  ///< not of bits
-  Limits limits;                   ///< what they hide is masked by every call that uses the plan, and need not be read
+  Limits limits;                   ///< what they hide is masked, as by every call that uses the plan, and not read
 };
 
 /// Atoms along a sequence: whole 128-wide tiles, so that no tile reads past them.
@@ -49,6 +49,14 @@ FLASHDMA_HOST_DEVICE inline bool atom_visible(const Limits& limits, int query_at
   const int query = query_atom * kMaskAtom;
   const int key = key_atom * kMaskAtom;
   return key + kMaskAtom - 1 >= query + limits.low && key <= query + kMaskAtom - 1 + limits.high;
+}
+
+/// Whether they leave any pair of the 2 x 2 atoms, of a tile of 128 x 128, in which an atom lies.
+FLASHDMA_HOST_DEVICE inline bool atoms_visible(const Limits& limits, int query_atom, int key_atom) {
+  const int query = query_atom / 2 * 2;
+  const int key = key_atom / 2 * 2;
+  return atom_visible(limits, query, key) || atom_visible(limits, query, key + 1) ||
+         atom_visible(limits, query + 1, key) || atom_visible(limits, query + 1, key + 1);
 }
 
 /// Byte offsets in the memory of a natural plan of `heads` = batch x heads masks.

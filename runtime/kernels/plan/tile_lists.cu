@@ -51,7 +51,9 @@ class KeyTileClasses {
     }
     seen_ = visible_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
     const bool some_missing = valid < block_n_ || last >= sequence_.length_k;
-    whole_ = some_missing ? TileRange{0, 0} : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
+    whole_ = some_missing        ? TileRange{0, 0}
+             : p_.limits_in_mask ? seen_
+                                 : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
   }
 
   __device__ MaskClass classify(int query_tile) const {

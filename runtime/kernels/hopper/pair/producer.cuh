@@ -132,11 +132,10 @@ class QueryLoader : Loader<kConfig> {
     const int row = start_inside(item.first_position + key_rank * G::kKeys, s.length_k, item.first_position);
 #pragma unroll 1
     for (int panel = 0; panel < Tile::kPanels; ++panel)
-      ptx::cp_async_bulk_tensor_5d(
-          shared_ + offset + panel * Tile::kPanelBytes, map,
-          {start_inside(first_column + panel * Tile::kPanelColumns, p.head_dim, 0), p.seqlen_k - s.length_k + row,
-           static_cast<int>(s.row_k) + s.length_k, head, batch},
-          full, ptx::kEvictFirst);
+      ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
+                                   {start_inside(first_column + panel * Tile::kPanelColumns, p.head_dim, 0),
+                                    p.seqlen_k - s.length_k + row, static_cast<int>(s.row_k) + s.length_k, head, batch},
+                                   full, ptx::kEvictFirst);
   }
 };
 

@@ -118,17 +118,29 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     const bool partial =
         info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
     if (partial) {
-      MaskColumns<kM> mask;
-      if (info.mask_words != nullptr) mask.read(info.mask_words, warp(), lane());
+      const auto clear = [&](int e) {
+        scores[e] = 0.0f;
+        if constexpr (kSlopeTaken) clear_packed(probabilities, e);
+      };
+      if (info.mask_words != nullptr) {
+        static_assert(kM == 64);
+        MaskBits mask;
+        mask.read(info.mask_words, warp(), lane());
+        mask.arrange(lane());
+        if constexpr (kKeyBias) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
-        if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
-        const auto clear = [&](int e) {
-          scores[e] = 0.0f;
-          if constexpr (kSlopeTaken) clear_packed(probabilities, e);
-        };
-        hide_pairs(clear, mask, info.mask_words != nullptr, visible, half, lane());
+          for (int half = 0; half < 2; ++half)
+            if (bias[half] == -INFINITY) mask.mask_key(half);
+        }
+        mask.hide(clear, 0);
+      }
+      if (info.mask_words == nullptr || !p.limits_in_mask) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
+          if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
+          hide_invisible<kM / 2>(clear, visible, half, lane());
+        }
       }
       if constexpr (kSoftcap && !kSlopeTaken) {
 #pragma unroll
