@@ -110,6 +110,8 @@ std::string shared_memory_sum(const KernelConfig& config) {
                 {"dO", l.d_out},
                 {"dS", l.d_score},
                 {"dQ", l.d_query},
+                {"tile bias", l.tile_bias},
+                {"mask", l.mask},
                 {"P", l.probability},
                 {"LSE and D", l.statistics},
                 {"bias", l.bias},

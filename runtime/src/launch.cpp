@@ -22,9 +22,8 @@ constexpr std::size_t kAlignment = 256;
 /// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
-/// Of a reordered mask's key tiles, whose number only the device knows, one in so many is taken to have keys: in causal
-/// top-w masks of scores those that are ever active are w (1 + ln(s / w)) of s.
-constexpr std::int64_t kReorderedShare = 8;
+/// Items of a mask are cut into pieces where there are few, so that this many are enough for as many multiprocessors.
+constexpr std::int64_t kMaskedItemsPieces = kMostPieces / 2;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -155,10 +154,10 @@ int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::
   const auto group = static_cast<int>(a.heads / a.heads_kv);
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
-  if (mask.layout == KeyLayout::reordered) ctas_per_head = (ctas_per_head + kReorderedShare - 1) / kReorderedShare;
+  const std::int64_t wanted =
+      mask.present ? device.sm_count / kMaskedItemsPieces : kItemsPerMultiprocessor * device.sm_count;
   for (int heads = group; heads > 1; --heads)
-    if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= kItemsPerMultiprocessor * device.sm_count)
-      return heads;
+    if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
   return 1;
 }
 
@@ -430,9 +429,11 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && call.unclipped_keys != nullptr)
     chain.run("kernel that clips the keys",
               clip_keys(p, call.unclipped_keys, const_cast<std::int32_t*>(p.active_keys), stream));
-  if (chain.ok() && p.list_entries != nullptr && p.items > 0)
-    chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
-  if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, stream));
+  const bool lists = p.list_entries != nullptr && p.items > 0;
+  if (chain.ok() && lists) chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
+  // Ranks are made by a kernel behind that of the lists.
+  const bool after_lists = lists && p.list_ranks == nullptr;
+  if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, after_lists, stream));
   if (chain.ok() && is_packed(arguments))
     chain.run("kernel that clears the packed tails",
               clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));

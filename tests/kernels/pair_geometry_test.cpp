@@ -36,8 +36,8 @@ void check_addresses() {
   for (const int offset : {G::kKey, G::kOtherKey, G::kValue, G::kQuery, G::kDOut, G::kDScore, G::kOtherDScore,
                            G::QueryTile::kBytes, G::PairTile::kBytes})
     CHECK(offset % 1024 == 0);
-  // LSE and D are copied by TMA, too.
-  for (const int offset : {G::kLse, G::kRowDot, G::kM * 4}) CHECK(offset % 128 == 0);
+  // LSE, D and the words of masks are copied by TMA, too.
+  for (const int offset : {G::kLse, G::kRowDot, G::kM * 4, G::kMask, G::kMaskBytes}) CHECK(offset % 128 == 0);
   // Bulk additions, and 16 bytes of a lane.
   for (const int offset : {G::kDQuery, G::kDQueryPartBytes, G::kProbability}) CHECK(offset % 16 == 0);
   CHECK(G::kBiasSums % alignof(float2) == 0);

@@ -28,9 +28,10 @@ void check_aligned(const KernelConfig& config) {
   CHECK(begin % 1024 == 0);
   // What lies behind: 16 bytes at a time of P and of the statistics, 8 of the bias's sums and of the barriers.
   CHECK(l.probability % 16 == 0);
+  CHECK(l.mask % 128 == 0);  // copied by TMA
   CHECK(l.statistics % 16 == 0);
   CHECK(l.bias % 16 == 0);
-  CHECK(l.total() == begin + l.probability + l.statistics + l.bias + l.state);
+  CHECK(l.total() == begin + l.probability + l.mask + l.statistics + l.bias + l.state);
 }
 
 bool allowed(const TileConfig& tile, int head_dim) {
@@ -51,17 +52,36 @@ TEST_CASE("shared memory of a pair at head dim 256, part by part") {
   CHECK(l.statistics == (2 + 1) * 64 * 4);
   CHECK(l.bias == 0);
   CHECK(l.state == 768);
-  CHECK(l.total() == 230912);
+  CHECK(l.mask == 2 * 64 * 8);  // the words of a CTA's 64 keys
+  CHECK(l.total() == 231936);
 }
 
 TEST_CASE("a pair at head dim 256 has room for a key bias or for a softcap, and not for both") {
-  CHECK(shared_memory_bytes(pair(256, BiasKind::none, true)) == 230912);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::none, true)) == 231936);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).bias == 64 * 4 + 128 * 2 * 4);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).mask == 0);  // no room
   CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector)) == 232192);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector, true)).probability == 64 * 64 * 4);
   CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector, true)) == 240384);
   CHECK(232192 <= kSharedMemoryOf90);
   CHECK(240384 > kSharedMemoryOf90);
+}
+
+TEST_CASE("the mask's words lie in shared memory where they fit and help") {
+  const auto mask = [](int head_dim, int block_m, BiasKind bias, bool several_items, int q_stages) {
+    TileConfig tile = pair(256, bias).tile;
+    tile.cta_pair = false;
+    tile.block_m = block_m;
+    tile.several_items = several_items;
+    tile.q_stages = tile.do_stages = q_stages;
+    return hopper_shared_memory({Architecture::sm90, head_dim, DataType::bf16, bias, false, tile}).mask;
+  };
+  CHECK(mask(64, 128, BiasKind::none, false, 2) == 2 * 128 * 2 * 8);
+  CHECK(mask(128, 64, BiasKind::key_vector, false, 2) == 2 * 64 * 2 * 8);
+  CHECK(mask(128, 64, BiasKind::none, false, 2) == 0);
+  CHECK(mask(64, 128, BiasKind::none, true, 2) == 0);
+  CHECK(mask(64, 128, BiasKind::tile, false, 2) == 0);
+  CHECK(mask(64, 128, BiasKind::key_vector, false, 3) == 0);  // no room
 }
 
 TEST_CASE("a pair at head dim 192 has two buffers of everything, with any bias that it reads") {
@@ -73,10 +93,11 @@ TEST_CASE("a pair at head dim 192 has two buffers of everything, with any bias t
   CHECK(l.d_score == (2 + 2) * 64 * 64 * 2);
   CHECK(l.d_query == 64 * (192 / 4) * 4);
   CHECK(l.statistics == (2 + 2) * 64 * 4);
-  CHECK(l.total() == 214784);
-  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector)) == 216064);
-  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector, true)) == 224256);
-  CHECK(224256 <= kSharedMemoryOf90);
+  CHECK(l.mask == 2 * 64 * 8);
+  CHECK(l.total() == 215808);
+  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector)) == 217088);
+  CHECK(shared_memory_bytes(pair(192, BiasKind::key_vector, true)) == 225280);
+  CHECK(225280 <= kSharedMemoryOf90);
 }
 
 TEST_CASE("tiles of a tile bias take the room that there is, and that of a key bias") {

@@ -256,8 +256,8 @@ TEST_CASE("a row of two CTAs holds for the problems whose kernel fits the GPU") 
     device.shared_memory_per_block = shared_memory;
     return select_kernel(device, problem, rows).status == SelectionStatus::ok;
   };
-  CHECK(holds(BiasKind::none, true, 230912));
-  CHECK_FALSE(holds(BiasKind::none, true, 230911));
+  CHECK(holds(BiasKind::none, true, 231936));
+  CHECK_FALSE(holds(BiasKind::none, true, 231935));
   CHECK(holds(BiasKind::key_vector, false, 232192));
   CHECK_FALSE(holds(BiasKind::key_vector, false, 232191));
   CHECK_FALSE(holds(BiasKind::key_vector, true, kH100.shared_memory_per_block));

@@ -78,13 +78,17 @@ struct HopperSharedMemory {
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
   int tile_bias = 0;    ///< tiles of a tile bias, block_m x block_n 16-bit each: as many as there is room for, but one
+  int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
+                        ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
+                        ///< consumers read their words from global memory
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
-  int bias = 0;         ///< key-vector bias: a float32 and a sum of dS for each key; cta_pair: two sums a thread
+  int bias = 0;         ///< key-vector bias: a float32 for each of the CTA's keys, and two sums of dS for each
+                        ///< thread of a consumer; where there is no room for these, one for each key
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
-    return key + value + query + d_out + d_score + d_query + tile_bias + probability + statistics + bias + state;
+    return key + value + query + d_out + d_score + d_query + tile_bias + mask + probability + statistics + bias + state;
   }
 };
 
@@ -108,15 +112,23 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
+    if (tile.several_items) layout.key *= 2;
     if (config.bias == BiasKind::tile) {
       const int bytes = tile.block_m * tile.block_n * 2;
       const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
       layout.tile_bias = (room < 1 ? 1 : room > kMostTileBiasStages ? kMostTileBiasStages : room) * bytes;
     } else if (key_bias) {
-      layout.bias = 2 * tile.block_n * 4;
+      layout.bias = tile.block_n * 4;
+      const int sums_of_threads = tile.consumer_warpgroups * kWarpgroupThreads * 8;
+      layout.bias += layout.total() + sums_of_threads <= kHopperSharedMemoryBytes ? sums_of_threads : tile.block_n * 4;
     }
-    if (tile.several_items) layout.key *= 2;
   }
+  // With 128 columns and no bias unmasked problems are 5 % slower for it (runtime/kernels/hopper/NOTES.md).
+  const bool slower = config.head_dim == 128 && config.bias == BiasKind::none;
+  const int words = tile.q_stages * tile.block_m * (keys / 64) * 8;
+  if (!tile.several_items && config.bias != BiasKind::tile && !slower &&
+      layout.total() + words <= kHopperSharedMemoryBytes)
+    layout.mask = words;
   return layout;
 }
 

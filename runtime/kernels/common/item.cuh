@@ -58,7 +58,7 @@ __device__ __forceinline__ int slot_of(const HeadWalk& walk, int step) {
 __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   const int slot = slot_of(walk, step);
   if (walk.entries != nullptr) {
-    const std::uint32_t entry = __ldg(walk.entries + slot);
+    const std::uint32_t entry = walk.entries[slot];
     return {static_cast<int>(entry >> 1), (entry & 1u) != 0};
   }
   const int tile = walk.begin + slot;
@@ -75,8 +75,11 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   // Divided anew for each item of a loop, for the registers.
   const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
   const int head_items = heads / p.heads_per_item;
+  // One group of heads after the other, so that those at work, whose dQ the L2 cache has to hold, are few. Under a mask
+  // that leaves the keys in their order the lengths of the lists differ most, and those of all groups come first that
+  // are longest; so do tiles without keys come last.
   int rest;
-  if (p.key_orders != nullptr) {  // the first tiles have the longest lists, and many of the last have no keys
+  if (p.key_orders != nullptr && p.key_orders[0].natural != 0) {
     item.key_tile = index / (p.batch * head_items);
     rest = index % (p.batch * head_items);
   } else {

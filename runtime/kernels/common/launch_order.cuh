@@ -1,9 +1,9 @@
 // Kernels that are launched while their predecessors still run (programmatic dependent launch, compute capability 9.0).
 //
-// From the preprocess kernel on, each kernel of a chain lets its successor be launched when all its own CTAs have been,
-// and waits for its predecessor before it reads anything. A predecessor is done when it has waited for its own, so that
-// a kernel which waits finds the results of all before it. What a predecessor writes must not be read by way of the
-// read-only cache (__ldg), whose loads may be moved before the wait.
+// From the tile list or the preprocess kernel on, each kernel of a chain lets its successor be launched when all its
+// own CTAs have been, and waits for its predecessor before it reads anything of what that writes. A predecessor is done
+// when it has waited for its own, so that a kernel which waits finds the results of all before it. What a predecessor
+// writes must not be read by way of the read-only cache (__ldg), whose loads may be moved before the wait.
 #pragma once
 
 namespace flashdma_bwd {

@@ -72,6 +72,9 @@ template <DataType Type, int Lanes, bool kTable>
 __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
+  // For the lists that the table is made of, and so that this kernel is not done before theirs, for which the main one
+  // does not wait.
+  if (blockIdx.x == 0) wait_for_predecessor();
   if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
   if constexpr (kTable) {
     static_assert(kThreads == kTableThreads);
@@ -128,20 +131,22 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <DataType Type, int Lanes>
-cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  const unsigned grid = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
+  const unsigned blocks = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
   if (p.work != nullptr)
-    return launch_kernel(preprocess_kernel<Type, Lanes, true>, grid + 1, kThreads, 0, stream, p, bucket);
-  if (grid == 0 && p.ticket == nullptr) return cudaSuccess;
-  return launch_kernel(preprocess_kernel<Type, Lanes, false>, std::max(grid, 1u), kThreads, 0, stream, p, bucket);
+    return launch_kernel(preprocess_kernel<Type, Lanes, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
+                         stream, p, bucket);
+  if (blocks == 0 && p.ticket == nullptr) return cudaSuccess;
+  return launch_kernel(preprocess_kernel<Type, Lanes, false>, Grid(std::max(blocks, 1u)).launched_early(early),
+                       kThreads, 0, stream, p, bucket);
 }
 
 template <DataType Type>
-cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, stream);
-  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, stream);
-  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, stream);
-  return launch_preprocess<Type, 32>(p, bucket, stream);
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
+  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, early, stream);
+  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, early, stream);
+  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, early, stream);
+  return launch_preprocess<Type, 32>(p, bucket, early, stream);
 }
 
 template <DataType Type, bool kTable>
@@ -312,22 +317,51 @@ __device__ __forceinline__ void store_pair(const BiasGradientOutput& output, con
         type == DataType::bf16 ? from_float<DataType::bf16>(value) : from_float<DataType::fp16>(value);
 }
 
+/// Elements of dBias of a block: neighbours, a lane each. The block's warps share out what is added for each.
+constexpr int kReducedElements = 32;
+
+/// Rows and columns are reduced whole or not at all, so that those of a head that are added lie at equal distances.
 __global__ void __launch_bounds__(kThreads)
     reduce_bias_gradient_kernel(const float* source, PairShape from, BiasGradientOutput output, DataType type) {
+  constexpr int kWarps = kThreads / 32;
+  constexpr int kInFlight = 8;  ///< loads of a thread
+  __shared__ float sums[kWarps][kReducedElements];
   wait_for_predecessor();
-  const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (index >= output.shape.batch * output.shape.heads * output.shape.rows * output.shape.columns) return;
-  const PairIndex to = pair_index(output.shape, index);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const std::int64_t index = std::int64_t{blockIdx.x} * kReducedElements + lane;
+  const bool inside = index < output.shape.size();
+  const PairIndex to = pair_index(output.shape, inside ? index : 0);
   const std::int64_t batches = from.batch / output.shape.batch;
   const std::int64_t heads = from.heads / output.shape.heads;
   const std::int64_t rows = from.rows / output.shape.rows;
   const std::int64_t columns = from.columns / output.shape.columns;
+  const std::int64_t pairs = rows * columns;
+  const std::int64_t pair_stride = columns == from.columns ? 1 : from.columns;
+  const std::int64_t head_stride = from.rows * from.columns;
+  const std::int64_t terms = heads * pairs;
   float sum = 0.0f;
-  for (std::int64_t b = to.batch * batches; b < (to.batch + 1) * batches; ++b)
-    for (std::int64_t h = to.head * heads; h < (to.head + 1) * heads; ++h)
-      for (std::int64_t r = to.row * rows; r < (to.row + 1) * rows; ++r)
-        for (std::int64_t c = to.column * columns; c < (to.column + 1) * columns; ++c)
-          sum += source[((b * from.heads + h) * from.rows + r) * from.columns + c];
+  for (std::int64_t b = to.batch * batches; b < (to.batch + 1) * batches; ++b) {
+    const float* first =
+        source + ((b * from.heads + to.head * heads) * from.rows + to.row * rows) * from.columns + to.column * columns;
+    std::int64_t head = warp / pairs;
+    std::int64_t pair = warp % pairs;
+    for (std::int64_t term = warp; term < terms; term += kInFlight * kWarps) {
+      float values[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const bool there = inside && term + i * kWarps < terms;
+        values[i] = there ? first[head * head_stride + pair * pair_stride] : 0.0f;
+        for (pair += kWarps; pair >= pairs; pair -= pairs) ++head;
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) sum += values[i];
+    }
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || !inside) return;
+  for (int other = 1; other < kWarps; ++other) sum += sums[other][lane];
   store_pair(output, to, sum, type);
 }
 
@@ -371,9 +405,10 @@ unsigned blocks_for(std::int64_t elements) {
 
 }  // namespace
 
-cudaError_t preprocess(const BackwardParameters& p, int bucket, cudaStream_t stream) {
-  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, stream)
-                                       : launch_preprocess<DataType::fp16>(p, bucket, stream);
+cudaError_t preprocess(const BackwardParameters& p, int bucket, bool after_lists, cudaStream_t stream) {
+  const bool early = after_lists && p.early_launches;
+  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, early, stream)
+                                       : launch_preprocess<DataType::fp16>(p, bucket, early, stream);
 }
 
 cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_t stream) {
@@ -407,8 +442,9 @@ cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_sh
                                  const BackwardParameters& p, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
   return launch_kernel(reduce_bias_gradient_kernel,
-                       Grid(blocks_for(output.shape.size())).launched_early(p.early_launches), kThreads, 0, stream,
-                       source, source_shape, output, p.data_type);
+                       Grid(static_cast<unsigned>((output.shape.size() + kReducedElements - 1) / kReducedElements))
+                           .launched_early(p.early_launches),
+                       kThreads, 0, stream, source, source_shape, output, p.data_type);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {

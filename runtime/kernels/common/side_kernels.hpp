@@ -8,8 +8,9 @@
 namespace flashdma_bwd {
 
 /// D = rowsum(dO O) and LSE in log2 into padded scratch, zeros into the dQ scratch, and the main kernel's work table
-/// where there is one.
-cudaError_t preprocess(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
+/// where there is one. `after_lists`: the kernel before in the stream makes the tile lists, beside which this one may
+/// run.
+cudaError_t preprocess(const BackwardParameters& parameters, int bucket, bool after_lists, cudaStream_t stream);
 
 /// dQ's scratch times scale, as 16-bit rows.
 cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
@@ -28,7 +29,7 @@ cudaError_t clear_packed_tails(const BackwardParameters& parameters, std::int64_
 /// A float32 array [batch][heads][rows][columns], contiguous.
 struct PairShape {
   std::int64_t batch = 0, heads = 0, rows = 0, columns = 0;
-  std::int64_t size() const { return batch * heads * rows * columns; }
+  FLASHDMA_HOST_DEVICE std::int64_t size() const { return batch * heads * rows * columns; }
 };
 
 /// dBias as the caller wants it.

@@ -11,7 +11,7 @@ cudaError_t load_side_kernels() {
 cudaError_t load_plan_kernels() {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t preprocess(const BackwardParameters&, int, cudaStream_t) {
+cudaError_t preprocess(const BackwardParameters&, int, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t convert_d_query(const BackwardParameters&, int, cudaStream_t) {

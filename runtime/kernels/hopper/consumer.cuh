@@ -49,9 +49,11 @@ class Consumer {
   using KeyGradient = float[kD / 2];
   using DQuery = float[G::kDQueryColumns / 2];
   using Operand = std::uint32_t[kM / 16][4];
-  /// Whether the mask's bits are asked for before the products that hide their latency. With 128 queries there are no
-  /// registers for that.
-  static constexpr bool kReadMaskEarly = kM == 64;
+  /// Whether the mask's bits are in shared memory; else whether they are asked for before the products that hide their
+  /// latency: with 128 queries there are no registers for that.
+  static constexpr bool kMaskInShared = G::kMaskBytes > 0;
+  static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
+  using Mask = MaskBits[kM / 64];
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
@@ -69,7 +71,7 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
-    if constexpr (kKeyBias) clear_bias_sum();
+    if constexpr (kKeyBias) clear_bias_sums();
     int i = 0;          // of the step, through all items
     int last_slot = 0;  // of the last step's item
     for (int number = 0; G::kSeveralItems || number == 0; ++number) {
@@ -108,7 +110,7 @@ class Consumer {
       ptx::wgmma_wait_group<0>();
       give_back_query(i - 1);
       if constexpr (kKeyBias) {
-        write_bias_sum_of_head();
+        write_bias_sums_of_head();
         head_ = kNoHead;
       }
       write_gradients(i - 1, d_k, d_v);
@@ -212,19 +214,22 @@ class Consumer {
     const ItemStep& info = state.steps[i % kStepSlots];
     if constexpr (kKeyBias)
       if (info.head != head_) {
-        write_bias_sum_of_head();
+        write_bias_sums_of_head();
         head_ = info.head;
         read_key_bias();
       }
-    MaskBits mask;
+    Mask mask;
     if constexpr (kReadMaskEarly) {
-      mask = {};  // without a value it would keep its registers all the time
-      if (info.mask_words != nullptr) read_mask(mask, info);
+#pragma unroll
+      for (int part = 0; part < kM / 64; ++part) mask[part] = {};  // else it would keep its registers all the time
+      if (info.mask_words != nullptr)
+#pragma unroll
+        for (int part = 0; part < kM / 64; ++part) read_mask(mask[part], i, info, part);
     }
 
     ptx::wgmma_wait_group<1>();
     partial_ = finish_probabilities(i, scores, probabilities) || info.partial;
-    if (partial_) hide(scores, probabilities, mask, info);
+    if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64) row_dot_ = row_dot_address(i);
@@ -326,14 +331,19 @@ class Consumer {
     }
   }
 
-  /// The mask's bits of the lane's pairs with queries from 64 `part` on.
-  __device__ __forceinline__ void read_mask(MaskBits& mask, const ItemStep& info, int part = 0) const {
-    mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + part * kMaskAtom,
-              warp(), lane());
+  /// The mask's bits of the lane's pairs with queries of step i from 64 `part` on.
+  __device__ __forceinline__ void read_mask(MaskBits& mask, int i, const ItemStep& info, int part) const {
+    if constexpr (kMaskInShared)
+      mask.read(shared_ + G::kMask + RingPosition<G::kQueryStages>(i).stage * G::kMaskBytes + consumer_ * (kM * 8) +
+                    part * (kMaskAtom * 8),
+                warp(), lane());
+    else
+      mask.read(info.mask_words + static_cast<std::int64_t>(p.query_atoms) * (consumer_ * kMaskAtom) + part * kMaskAtom,
+                warp(), lane());
   }
 
-  /// Clears the probabilities of the pairs that are not visible.
-  __device__ __forceinline__ void hide(Scores& probability, Operand& probabilities, MaskBits& mask,
+  /// Clears the probabilities of the pairs of step i that are not visible.
+  __device__ __forceinline__ void hide(int i, Scores& probability, Operand& probabilities, Mask& mask,
                                        const ItemStep& info) const {
     const KeyItem& item = state.items[slot_];
     const auto clear = [&](int e) {
@@ -343,14 +353,14 @@ class Consumer {
     if (info.mask_words != nullptr) {
 #pragma unroll
       for (int part = 0; part < kM / 64; ++part) {
-        if constexpr (!kReadMaskEarly) read_mask(mask, info, part);
-        mask.arrange(lane());
+        if constexpr (!kReadMaskEarly) read_mask(mask[part], i, info, part);
+        mask[part].arrange(lane());
         if constexpr (kKeyBias) {
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) mask.mask_key(half);
+            if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) mask[part].mask_key(half);
         }
-        mask.hide(clear, part * 32);
+        mask[part].hide(clear, part * 32);
       }
       if (p.limits_in_mask) return;
     }
@@ -375,6 +385,8 @@ class Consumer {
           if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
+    float2 total;  // read ahead of the arithmetic, which hides the time it takes
+    if constexpr (kKeyBias && G::kBiasSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
     float sums[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
@@ -391,7 +403,10 @@ class Consumer {
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
       }
     }
-    if constexpr (kKeyBias) add_to_bias_sums(sums);
+    if constexpr (kKeyBias && G::kBiasSumsOfThreads)
+      ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
+    else if constexpr (kKeyBias)
+      add_to_key_sum(sums);
   }
 
   /// Of a tile of pairs at a shared address: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
@@ -468,32 +483,46 @@ class Consumer {
 
   // --- The gradient of a key bias ---
 
-  // A quad of lanes shares two keys. The sum of dS of one of them over the queries is the first lane's, that of the
-  // other the second's.
+  // In shared memory, for there are no registers for them: the thread's sums of dS over its queries for its two keys;
+  // or, where there is room for one sum of a key only, which the quad of lanes adds up in every step, that of the first
+  // key is the first lane's and that of the second key the second's.
 
-  __device__ __forceinline__ float& bias_sum() const {
-    return reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(&state) -
-                                    (G::kState - G::kBiasSums))[key_row() + lane() % 2 * 8];
+  __device__ __forceinline__ std::uint32_t bias_sums_address() const {
+    if constexpr (G::kBiasSumsOfThreads)
+      return shared_ + G::kBiasSums +
+             (consumer_ * kWarpgroupThreads + ptx::fresh_thread_index() % kWarpgroupThreads) * 8;
+    else
+      return shared_ + G::kBiasSums + (key_row() + lane() % 2 * 8) * 4;
   }
-  __device__ __forceinline__ void clear_bias_sum() const {
-    if (lane() % 4 < 2) bias_sum() = 0.0f;
+  __device__ __forceinline__ void clear_bias_sums() const {
+    if constexpr (G::kBiasSumsOfThreads)
+      ptx::st_shared_v2(bias_sums_address(), 0.0f, 0.0f);
+    else if (lane() % 4 < 2)
+      ptx::st_shared_f32(bias_sums_address(), 0.0f);
   }
 
-  /// `sums`: of the lane's queries, for its two keys.
-  __device__ __forceinline__ void add_to_bias_sums(const float (&sums)[2]) const {
+  __device__ __forceinline__ void add_to_key_sum(const float (&sums)[2]) const {
     const bool second = lane() % 2 != 0;
     float sum = (second ? sums[1] : sums[0]) + __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (lane() % 4 < 2) bias_sum() += sum;
+    if (lane() % 4 < 2) ptx::st_shared_f32(bias_sums_address(), ptx::ld_shared_f32(bias_sums_address()) + sum);
   }
 
   /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sum_of_head() const {
-    if (lane() % 4 >= 2) return;
-    const float sum = bias_sum();
-    clear_bias_sum();
+  __device__ __forceinline__ void write_bias_sums_of_head() const {
     const KeyItem& item = state.items[slot_];
-    if (head_ != kNoHead) store_bias_sum(p, item, head_, position(item, lane() % 2), sum);
+    if constexpr (G::kBiasSumsOfThreads) {
+      const float2 sums = ptx::ld_shared_v2(bias_sums_address());
+      clear_bias_sums();
+      if (head_ == kNoHead) return;
+      write_bias_sum(p, item, head_, position(item, 0), sums.x, lane());
+      write_bias_sum(p, item, head_, position(item, 1), sums.y, lane());
+    } else {
+      if (lane() % 4 >= 2) return;
+      const float sum = ptx::ld_shared_f32(bias_sums_address());
+      clear_bias_sums();
+      if (head_ != kNoHead) store_bias_sum(p, item, head_, position(item, lane() % 2), sum);
+    }
   }
 
   // --- dK and dV ---

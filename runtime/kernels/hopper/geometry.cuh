@@ -131,17 +131,23 @@ struct Geometry {
   static constexpr int kDScore = kDOut + kLayout.d_out;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
   static constexpr int kTileBias = kDQuery + kLayout.d_query;
-  static constexpr int kLse = kTileBias + kLayout.tile_bias;
+  static constexpr int kMask = kTileBias + kLayout.tile_bias;
+  static constexpr int kLse = kMask + kLayout.mask;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;
   static constexpr int kBiasSums = kKeyBias + kN * 4;
+  /// Whether each thread keeps its sums of dS in shared memory, instead of each key.
+  static constexpr bool kBiasSumsOfThreads = kLayout.bias > 2 * kN * 4;
   static constexpr int kState = kKeyBias + kLayout.bias;
+  /// Of the mask's words of a step, [key atom][query]; 0: each consumer reads its own from global memory.
+  static constexpr int kMaskBytes = kLayout.mask / kQueryStages;
   static constexpr int kDQueryBytes = 64 * kDQueryColumns * 4;  ///< of a warpgroup's share
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
   static_assert(kLayout.key == kItemSlots * KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
                 kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes &&
-                kLayout.tile_bias == kBiasStages * PairTile::kBytes);
+                kLayout.tile_bias == kBiasStages * PairTile::kBytes &&
+                (kMaskBytes == 0 || kMaskBytes == kN / kMaskAtom * kM * 8));
   using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 };

@@ -31,10 +31,12 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
   constexpr bool kPair = kConfig.tile.cta_pair;
   using G = std::conditional_t<kPair, pair::Geometry<kConfig>, Geometry<kConfig>>;
   constexpr int kCtas = kPair ? pair::kCtas : 1;
+  constexpr MapBox kMask = G::kMaskBytes > 0 ? MapBox{G::kN / kCtas / kMaskAtom, G::kM} : MapBox{0, 0};
   constexpr MapBoxes kBoxes{{G::kM, G::QueryTile::kPanelColumns},
                             {G::kN / kCtas, G::KeyTile::kPanelColumns},
                             {G::kN / kCtas, G::ValueTile::kPanelColumns},
                             G::kM,
+                            kMask,
                             kConfig.bias == BiasKind::tile ? MapBox{G::kM, 64} : MapBox{0, 0}};
   TensorMaps maps{};
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;

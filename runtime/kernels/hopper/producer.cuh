@@ -75,7 +75,10 @@ class Loader {
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
     constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
     const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
-    ptx::mbarrier_arrive_expect_tx(query_full, G::kLoadedTogether ? 2 * kBytes : kBytes);
+    const bool masked = G::kMaskBytes > 0 && info.mask_words != nullptr;
+    ptx::mbarrier_arrive_expect_tx(query_full,
+                                   (G::kLoadedTogether ? 2 * kBytes : kBytes) + (masked ? G::kMaskBytes : 0));
+    if (masked) load_mask(query.stage, query_full, info);
     load_query_tile(maps.q, G::kQuery, query.stage, query_full, info, maps.lse, G::kLse);
 
     std::uint32_t d_out_full = query_full;
@@ -110,6 +113,13 @@ class Loader {
                                     head / p.mask_heads_per_head * p.mask_head_stride +
                                     std::int64_t{item.key_tile} * (G::kN / kMaskAtom) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  /// The mask's words of a step: latency that no consumer sees.
+  __device__ __forceinline__ void load_mask(int stage, std::uint32_t full, const ItemStep& info) const {
+    const int mask = item().batch * p.compact_batch_stride + info.head / p.mask_heads_per_head;
+    ptx::cp_async_bulk_tensor_3d(shared_ + G::kMask + stage * G::kMaskBytes, maps.mask,
+                                 {info.first_query, item().key_tile * (G::kN / kMaskAtom), mask}, full);
   }
 
   /// The biases of the index-th step: those of each consumer's keys, a panel, as soon as it has read the last ones, so

@@ -155,6 +155,14 @@ __device__ __forceinline__ void cp_async_bulk_tensor_2d(std::uint32_t destinatio
       "l"(&map), "r"(at[0]), "r"(at[1]), "r"(barrier)
       : "memory");
 }
+__device__ __forceinline__ void cp_async_bulk_tensor_3d(std::uint32_t destination, const CUtensorMap& map,
+                                                        const int (&at)[3], std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+      "[%5];\n" ::"r"(destination),
+      "l"(&map), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(barrier)
+      : "memory");
+}
 /// Copies `bytes` (a multiple of 16) of this CTA's shared memory to that of a CTA of the cluster, whose barrier counts
 /// them; `destination` and `barrier` are addresses of mapa.
 __device__ __forceinline__ void cp_async_bulk_shared_cluster(std::uint32_t destination, std::uint32_t source,
@@ -214,6 +222,9 @@ __device__ __forceinline__ void stmatrix_x4_trans(std::uint32_t address, const s
                : "memory");
 }
 
+__device__ __forceinline__ void st_shared_v2(std::uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};\n" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
 __device__ __forceinline__ void st_shared_v4(std::uint32_t address, float x, float y, float z, float w) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
@@ -227,6 +238,11 @@ __device__ __forceinline__ uint4 ld_shared_v4(std::uint32_t address) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(address)
                : "memory");
+  return v;
+}
+__device__ __forceinline__ std::uint32_t ld_shared_u16(std::uint32_t address) {
+  std::uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];\n" : "=h"(v) : "r"(address) : "memory");
   return v;
 }
 __device__ __forceinline__ float ld_shared_f32(std::uint32_t address) {

@@ -36,10 +36,13 @@ struct MaskBits {
   /// Reads bits that other lanes may need; arrange() gives each lane its own. `atom`: the words of the key atom, from
   /// the first query on; a bit is a key.
   __device__ __forceinline__ void read(const std::uint64_t* atom, int warp, int lane) {
-    // Bits 4, 3 and 0 of a lane's query are its own bits 4, 3 and 2, which arrange() trades for those of a key.
-    const int query = (lane & 24) | (lane & 3) << 1 | (lane >> 2 & 1);
-    const auto* sixteen_keys = reinterpret_cast<const std::uint16_t*>(atom + query) + warp;
+    const auto* sixteen_keys = reinterpret_cast<const std::uint16_t*>(atom + first_query(lane)) + warp;
     word = __ldg(sixteen_keys) | static_cast<std::uint32_t>(__ldg(sixteen_keys + 4 * 32)) << 16;
+  }
+  /// The same of words in shared memory.
+  __device__ __forceinline__ void read(std::uint32_t atom, int warp, int lane) {
+    const std::uint32_t sixteen_keys = atom + first_query(lane) * 8 + warp * 2;
+    word = ptx::ld_shared_u16(sixteen_keys) | ptx::ld_shared_u16(sixteen_keys + 8 * 32) << 16;
   }
 
   /// From 16 keys of two queries to two keys of 16 queries: a transposition of bits, three of the lane's number for
@@ -65,6 +68,12 @@ struct MaskBits {
   }
 
  private:
+  /// Of which a lane reads; its other one is 32 further. Bits 4, 3 and 0 of it are the lane's bits 4, 3 and 2, which
+  /// arrange() trades for those of a key.
+  static __device__ __forceinline__ int first_query(int lane) {
+    return (lane & 24) | (lane & 3) << 1 | (lane >> 2 & 1);
+  }
+
   /// Trades bit log2(kKey) of the key for bit log2(4 kKey) of the lane.
   template <int kKey>
   __device__ __forceinline__ void trade(int lane) {

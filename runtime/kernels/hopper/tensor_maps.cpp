@@ -98,6 +98,23 @@ cudaError_t encode_statistics_map(Encode encode, CUtensorMap& map, const Backwar
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/// Of the words of masks.
+cudaError_t encode_mask_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, const MapBox& box_of_words) {
+  const std::int64_t masks = std::int64_t{p.mask_batch_stride != 0 ? p.batch : 1} * (p.heads / p.mask_heads_per_head);
+  const cuuint64_t queries = static_cast<cuuint64_t>(p.query_atoms) * kMaskAtom;
+  const cuuint64_t sizes[3] = {queries, static_cast<cuuint64_t>(p.mask_head_stride / p.query_atoms),
+                               static_cast<cuuint64_t>(masks)};
+  const cuuint64_t strides[2] = {queries * sizeof(std::uint64_t), queries * sizeof(std::uint64_t) * sizes[1]};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(box_of_words.columns), static_cast<cuuint32_t>(box_of_words.rows),
+                             1};
+  const cuuint32_t element_strides[3] = {1, 1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT64, 3, const_cast<std::uint64_t*>(p.mask_words), sizes, strides, box,
+             element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 }  // namespace
 
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, const MapBoxes& boxes) {
@@ -115,6 +132,8 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   run(maps.v, p.v, keys, boxes.value);
   for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
     if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
+  if (error == cudaSuccess && boxes.mask.rows != 0 && p.mask_words != nullptr && p.query_atoms > 0)
+    error = encode_mask_map(encode, maps.mask, p, boxes.mask);
   if (boxes.pair.rows == 0) return error;
   // Broadcast heads and sequences are one.
   const Extents pairs{

@@ -14,7 +14,7 @@
 // tools/ragged_tma.py uses it for grouped products.) A tile bias is read by such a map, too: its columns are keys, its
 // rows queries, of which a sequence has the first `length`. Its gradient is stored by a map of four dimensions, without
 // the end: what lies past it in the tensor is written, too. LSE and D are scratch of [heads][scratch_rows] float32;
-// their maps have these two dimensions.
+// their maps have these two dimensions. A mask's words, each of 64 keys, have those of queries, key atoms and masks.
 //
 // No box may lie wholly outside its tensor: such a one makes the copy engine read near the map's address although
 // nothing of it is wanted (an illegal memory access on an H200 where no memory lies before the tensor; a box with an
@@ -31,6 +31,7 @@ namespace flashdma_bwd::hopper {
 
 struct TensorMaps {
   CUtensorMap q, d_out, k, v, lse, row_dot;
+  CUtensorMap mask;          ///< of a problem with bits of pairs
   CUtensorMap bias, d_bias;  ///< of a kernel with a tile bias; d_bias if its gradient is wanted
 };
 
@@ -42,6 +43,7 @@ struct MapBox {
 struct MapBoxes {
   MapBox query, key, value;  ///< dO's are Q's
   int statistics;            ///< queries of which LSE or D is copied at once
+  MapBox mask;               ///< key atoms x queries; no rows: the kernel reads the words itself
   MapBox pair;               ///< of a tile bias; no rows: the kernel has none
 };
 

@@ -1,6 +1,7 @@
 // The ordered list of active query tiles of each key tile, and in deterministic mode the rank of each key tile in a
 // query tile.
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "common/visibility.hpp"
 #include "plan/mask_plan.hpp"
@@ -9,6 +10,7 @@ namespace flashdma_bwd {
 namespace {
 
 constexpr int kListWarps = 4;
+constexpr int kInFlight = 4;
 constexpr int kRankThreads = 128;
 constexpr int kClipThreads = 256;
 
@@ -87,10 +89,12 @@ class KeyTileClasses {
   TileRange whole_;
 };
 
-/// One warp a list: 32 query tiles are classified at a time and the active ones appended in order.
+/// One warp a list: 32 query tiles are classified at a time, kInFlight times, and the active ones appended in order.
+/// The preprocess kernel, whose first block alone reads lists, runs beside this one.
 __global__ void __launch_bounds__(kListWarps * 32)
     tile_list_kernel(const __grid_constant__ BackwardParameters p, int block_m, int block_n, std::uint32_t* entries,
                      std::int32_t* counts) {
+  let_successor_launch();
   const std::int64_t list = std::int64_t{blockIdx.x} * kListWarps + threadIdx.x / 32;
   if (list >= std::int64_t{p.batch} * p.list_heads * p.key_tiles) return;
   const int key_tile = static_cast<int>(list % p.key_tiles);
@@ -99,14 +103,21 @@ __global__ void __launch_bounds__(kListWarps * 32)
   tile.select(key_tile);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int count = 0;
-  for (int base = 0; base < p.query_tiles; base += 32) {
-    const int query_tile = base + lane;
-    const MaskClass kind = query_tile < p.query_tiles ? tile.classify(query_tile) : MaskClass::empty;
-    const unsigned active = __ballot_sync(0xffffffffu, kind != MaskClass::empty);
-    if (kind != MaskClass::empty)
-      entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] =
-          static_cast<std::uint32_t>(query_tile) << 1 | (kind == MaskClass::partial ? 1u : 0u);
-    count += __popc(active);
+  for (int base = 0; base < p.query_tiles; base += 32 * kInFlight) {
+    MaskClass kinds[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int query_tile = base + i * 32 + lane;
+      kinds[i] = query_tile < p.query_tiles ? tile.classify(query_tile) : MaskClass::empty;
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const unsigned active = __ballot_sync(0xffffffffu, kinds[i] != MaskClass::empty);
+      if (kinds[i] != MaskClass::empty)
+        entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] =
+            static_cast<std::uint32_t>(base + i * 32 + lane) << 1 | (kinds[i] == MaskClass::partial ? 1u : 0u);
+      count += __popc(active);
+    }
   }
   if (lane == 0) counts[list] = count;
 }

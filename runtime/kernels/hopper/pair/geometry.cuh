@@ -90,7 +90,10 @@ struct Geometry {
   static constexpr int kOtherDScore = kDScore + kDScoreStages * PairTile::kBytes;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
   static constexpr int kProbability = kDQuery + kLayout.d_query;
-  static constexpr int kLse = kProbability + kLayout.probability;
+  static constexpr int kMask = kProbability + kLayout.probability;
+  /// Of the mask's words of a step; 0: the value owner reads them from global memory.
+  static constexpr int kMaskBytes = kLayout.mask / kQueryStages;
+  static constexpr int kLse = kMask + kLayout.mask;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;
   static constexpr int kBiasSums = kKeyBias + kKeys * 4;
@@ -99,7 +102,9 @@ struct Geometry {
   static_assert(kLayout.key == KeyTile::kBytes + OtherKeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
                 kLayout.d_score == (kDScoreStages + kOtherDScoreStages) * PairTile::kBytes &&
-                kLayout.d_query == 2 * kDQueryPartBytes && kLayout.probability == kM * kKeys * kProbabilityBytes);
+                kLayout.d_query == 2 * kDQueryPartBytes &&
+                (kMaskBytes == 0 || kMaskBytes == kKeys / kMaskAtom * kM * 8) &&
+                kLayout.probability == kM * kKeys * kProbabilityBytes);
   using State = pair::State<kQueryStages, kDOutStages, kDScoreStages, kOtherDScoreStages>;
   static_assert(sizeof(State) <= kLayout.state);
 };

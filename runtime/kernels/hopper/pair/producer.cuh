@@ -33,15 +33,16 @@ class Loader {
     }
   }
 
-  /// The panels [begin, end) of a tile of Q or dO for both CTAs, and this CTA's LSE or D of the tile's queries.
+  /// The panels [begin, end) of a tile of Q or dO for both CTAs, and this CTA's LSE or D of the tile's queries. The
+  /// barrier also counts `more_bytes` that are copied after it.
   __device__ __forceinline__ void load_tile(const CUtensorMap& map, int offset, const CUtensorMap& statistics_map,
                                             int statistics_offset, int stage, std::uint64_t& barrier, int begin,
-                                            int end, int first_query, int head) {
+                                            int end, int first_query, int head, int more_bytes = 0) {
     constexpr std::uint16_t kBoth = 3;
     const SequenceRows& s = state.item.sequence;
     const std::uint32_t full = ptx::shared_address(&barrier);
     // Of both CTAs' copies.
-    ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4);
+    ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4 + more_bytes);
     const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
     const std::uint32_t tile = shared_ + offset + stage * QueryTile::kBytes;
 #pragma unroll 1
@@ -91,10 +92,12 @@ class QueryLoader : Loader<kConfig> {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
-      state.steps[index % kStepSlots] = {first_query, head, step.partial,
-                                         step.partial ? mask_words(head, first_query) : nullptr};
+      const std::uint64_t* const words = step.partial ? mask_words(head, first_query) : nullptr;
+      const bool masked = G::kMaskBytes > 0 && words != nullptr;
+      state.steps[index % kStepSlots] = {first_query, head, step.partial, words};
       this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end,
-                      first_query, head);
+                      first_query, head, masked ? G::kMaskBytes : 0);
+      if (masked) load_mask(ring.stage, head, first_query);
       if (load_keys && index == 0) load_values_of_item();
     });
   }
@@ -107,6 +110,14 @@ class QueryLoader : Loader<kConfig> {
                                     head / p.mask_heads_per_head * p.mask_head_stride +
                                     (std::int64_t{state.item.key_tile} * kCtas + rank) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  /// The mask's words of a step, of the CTA's own keys. A mask has words of whole items.
+  __device__ __forceinline__ void load_mask(int stage, int head, int first_query) const {
+    const int mask = state.item.batch * p.compact_batch_stride + head / p.mask_heads_per_head;
+    ptx::cp_async_bulk_tensor_3d(shared_ + G::kMask + stage * G::kMaskBytes, maps.mask,
+                                 {first_query, state.item.key_tile * kCtas + rank, mask},
+                                 ptx::shared_address(&state.query_full[stage]));
   }
 
   __device__ __forceinline__ void load_keys_of_item() {

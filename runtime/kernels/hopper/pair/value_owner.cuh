@@ -125,7 +125,10 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       if (info.mask_words != nullptr) {
         static_assert(kM == 64);
         MaskBits mask;
-        mask.read(info.mask_words, warp(), lane());
+        if constexpr (G::kMaskBytes > 0)
+          mask.read(shared_ + G::kMask + QueryRing(i).stage * G::kMaskBytes, warp(), lane());
+        else
+          mask.read(info.mask_words, warp(), lane());
         mask.arrange(lane());
         if constexpr (kKeyBias) {
 #pragma unroll
