@@ -22,8 +22,8 @@ constexpr std::size_t kAlignment = 256;
 /// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
-/// Items of a mask are cut into pieces where there are few, so that this many are enough for as many multiprocessors.
-constexpr std::int64_t kMaskedItemsPieces = kMostPieces / 2;
+/// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
+constexpr std::int64_t kPiecesOfMaskedItem = kMostPieces / 2;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -155,7 +155,7 @@ int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
   const std::int64_t wanted =
-      mask.present ? device.sm_count / kMaskedItemsPieces : kItemsPerMultiprocessor * device.sm_count;
+      mask.present ? device.sm_count / kPiecesOfMaskedItem : kItemsPerMultiprocessor * device.sm_count;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
   return 1;
