@@ -22,14 +22,6 @@ struct StepInfo {
   const std::uint64_t* mask_words;  ///< of a partial step: the item's first key atom with the step's first query, or
                                     ///< nullptr where only limits mask
 };
-/// Deterministic mode: how many smaller items add to the dQ of the step's tile of `kM` queries before this one.
-template <int kM>
-__device__ __forceinline__ int place_in_turn(const BackwardParameters& p, const KeyItem& item, const StepInfo& info) {
-  const std::int64_t list =
-      (static_cast<std::int64_t>(item.batch) * p.list_heads + info.head / p.list_heads_per_head) * p.key_tiles +
-      item.key_tile;
-  return p.list_ranks[list * p.query_tiles + info.first_query / kM];
-}
 
 /// And what a step's reducer needs, which may be at it when its item has made room for another.
 struct ItemStep : StepInfo {
@@ -39,7 +31,7 @@ struct ItemStep : StepInfo {
 /// The head of the step that is not there: the last one was the one before.
 inline constexpr int kNoHead = -1;
 
-/// The number of steps where there is no item any more.
+/// The number of steps where a CTA that takes several items finds none any more.
 inline constexpr int kNoItem = -1;
 
 /// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.

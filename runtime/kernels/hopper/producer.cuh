@@ -57,8 +57,8 @@ class Loader {
       ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot()]), state.item_number / G::kItemSlots & 1);
     } else {
-      if (state.item_number > 0) state.step_counts[0] = kNoItem;
       ptx::mbarrier_arrive(ptx::shared_address(&state.item_full[0]));
+      if (state.item_number > 0) return false;
     }
     return state.step_counts[slot()] > 0;
   }

@@ -257,11 +257,33 @@ class DQueryReducer {
     ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));
   }
 
+  struct StepPlace {
+    int first_query;
+    int head;
+  };
+  /// Read by the lane that gives the buffers back, after which the loader may write of another step.
+  __device__ __forceinline__ StepPlace place_of(int step, int lane) const {
+    StepPlace place{};
+    if (lane == 0) {
+      const StepInfo& info = state.steps[step % kStepSlots];
+      place = {info.first_query, info.head};
+    }
+    return {__shfl_sync(0xffffffffu, place.first_query, 0), __shfl_sync(0xffffffffu, place.head, 0)};
+  }
+
+  /// Deterministic mode: how many smaller items add to the dQ of the step's queries before this one.
+  __device__ __forceinline__ int place_in_turn(const StepPlace& step) const {
+    const std::int64_t list =
+        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + step.head / p.list_heads_per_head) * p.key_tiles +
+        state.item.key_tile;
+    return p.list_ranks[list * p.query_tiles + step.first_query / G::kM];
+  }
+
   /// Starts the addition of a part of a step's share, which is there.
   __device__ __forceinline__ void add(int step, int role, int part, int lane) const {
     constexpr int kBytes = G::kDQueryPartBytes / kRowBlocks;
-    const StepInfo& info = state.steps[step % kStepSlots];
-    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+    const StepPlace place = place_of(step, lane);
+    const std::int64_t row = scratch_row_of(state.item, p, place.head) + place.first_query;
     const int column = rank * G::kDQueryHalf + role * G::kDQueryColumns + part * G::kDQueryPart;
     if (lane >= kRowBlocks) return;
     ptx::cp_reduce_async_bulk_add(p.d_q_scratch + (row + lane * 16) * G::kD + column / 8 * kAtomFloats,
@@ -279,10 +301,10 @@ class DQueryReducer {
       const int step = n / 2;
       const int role = n % 2;
       wait_for_part(role, 2 * step);
-      const StepInfo info = state.steps[step % kStepSlots];
-      const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query;
+      const StepPlace at = place_of(step, lane);
+      const std::int64_t row = scratch_row_of(state.item, p, at.head) + at.first_query;
       std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
-      const int place = place_in_turn<G::kM>(p, state.item, info);
+      const int place = place_in_turn(at);
       while (ptx::ld_acquire(turn) != place) {
       }
       ptx::fence_proxy_async_global();

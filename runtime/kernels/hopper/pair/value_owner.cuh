@@ -93,13 +93,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     if constexpr (kKeyBias)
       if (info.head != head_) {
         head_ = info.head;
-        if (lane() % 4 == 0) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            ptx::st_shared_f32(key_bias_address(half),
-                               key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
-        }
-        __syncwarp();
+        read_key_bias();
       }
     const bool buffer_came = has_come(state.probability_empty, (i & 1) ^ 1);
     float bias[2] = {0.0f, 0.0f};
@@ -179,10 +173,23 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     return d_out_came;
   }
 
+  /// The biases of the lane's keys with the head at work into shared memory, where four lanes share them.
+  __device__ __forceinline__ void read_key_bias() const {
+    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
+    if (lane() % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        ptx::st_shared_f32(key_bias_address(half),
+                           key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
+    }
+    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);
+  }
   /// In units of log2.
   __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
     return shared_ + G::kKeyBias + (warp() * 16 + lane() / 4 + half * 8) * 4;
   }
+
+  static constexpr int kValueOwnerBarrier = 2;  ///< named barriers: 1 is the key owner's
 
   int head_ = -1;  ///< key-vector bias: of the step at work
 };
