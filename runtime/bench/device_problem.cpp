@@ -115,7 +115,7 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
   shared_.mask_layout = options.mask_layout;
   if (problem.deterministic) shared_.flags |= FLASHDMA_BWD_FLAG_DETERMINISTIC;
   if (!kernel_.empty()) shared_.kernel = kernel_.c_str();
-  if (!upload_shared(problem)) return false;
+  if (!upload_shared(problem) || (problem.packed && !pack())) return false;
 
   // As many copies as together exceed the L2 cache twice.
   int l2_bytes = 0;
@@ -161,6 +161,21 @@ bool DeviceProblem::upload_shared(const Problem& problem) {
     if (shared_.bias.data != nullptr)
       check(fill_normal(shared_.bias.data, count, problem.bf16, 0.1f, kSeed + 7), "filling the bias");
   }
+  return ok();
+}
+
+// The same memory, as sequences behind each other. The statistics of a head lie together then; they are alike.
+bool DeviceProblem::pack() {
+  const auto upload_offsets = [&](std::int64_t seqlen) {
+    std::vector<std::int32_t> offsets;
+    for (std::int64_t i = 0; i <= shared_.batch; ++i) offsets.push_back(static_cast<std::int32_t>(i * seqlen));
+    return static_cast<const std::int32_t*>(upload(offsets.data(), offsets.size() * sizeof(std::int32_t)));
+  };
+  shared_.cu_seqlens_q = upload_offsets(shared_.seqlen_q);
+  shared_.cu_seqlens_k = upload_offsets(shared_.seqlen_k);
+  shared_.total_q = shared_.batch * shared_.seqlen_q;
+  shared_.total_k = shared_.batch * shared_.seqlen_k;
+  shared_.lse_stride_head = shared_.total_q;
   return ok();
 }
 

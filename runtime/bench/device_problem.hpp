@@ -68,6 +68,7 @@ class DeviceProblem {
  private:
   bool build(const Problem& problem, const DeviceProblemOptions& options);
   bool upload_shared(const Problem& problem);
+  bool pack();
   bool make_copy(std::uint64_t seed);
   bool read_plan_summary();
   bool check(cudaError_t error, const char* what);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <iterator>
 #include <sstream>
+#include <stdexcept>
 
 namespace flashdma_bwd::bench {
 namespace {
@@ -80,6 +81,7 @@ bool expresses(MaskEncoding encoding, MaskShape mask) {
 bool read_word(std::string_view word, Problem& problem) {
   if (word == "causal") return problem.causal = true;
   if (word == "deterministic") return problem.deterministic = true;
+  if (word == "packed") return problem.packed = true;
   if (word == "bf16") return problem.bf16 = true;
   if (word == "fp16") return problem.bf16 = false, true;
   const std::size_t equals = word.find('=');
@@ -97,6 +99,56 @@ bool read_word(std::string_view word, Problem& problem) {
   if (key == "mask") return read_mask(value, problem);
   if (key == "encoding") return read_encoding(value, problem);
   return false;
+}
+
+Problem parsed(const std::string& text) {
+  Problem problem;
+  std::string error;
+  if (!parse_problem(text, problem, error)) throw std::logic_error(text + ": " + error);
+  return problem;
+}
+
+// Each feature beside the same problem without it, which stands before it.
+std::vector<Problem> feature_problems() {
+  std::vector<Problem> problems;
+  for (const char* causal : {"", " causal"})
+    for (const char* size : {"b=2 h=32 d=64 s=8192", "b=2 h=16 d=128 s=8192"})
+      for (const char* feature : {"", " fp16", " bias=key", " bias=tile", " softcap=30", " deterministic"})
+        problems.push_back(parsed(std::string(size) + causal + feature));
+  for (const char* text :
+       {"b=4 h=32 d=128 s=2048 causal", "b=4 h=32 hk=8 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048",
+        "b=8 h=16 d=128 s=2048 packed", "b=8 h=16 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048 causal packed",
+        "b=2 h=11 d=192 s=8192", "b=2 h=11 d=192 s=8192 softcap=30", "b=2 h=11 d=192 s=8192 deterministic"})
+    problems.push_back(parsed(text));
+  return problems;
+}
+
+// Masks that help by structure, and ones that do not, beside the same problem without a mask.
+std::vector<Problem> sparse_problems() {
+  std::vector<Problem> problems;
+  const std::string size = "b=1 h=16 hk=4 d=128 s=8192";
+  for (const char* mask :
+       {"", " mask=random:1", " mask=random:0.5", " causal", " causal mask=random:1", " causal mask=random:0.5",
+        " causal mask=window:1024", " mask=documents:2048", " mask=blocks:0.1", " mask=blocks:0.02"})
+    problems.push_back(parsed(size + mask));
+  const std::string long_size = "b=1 h=16 hk=4 d=128 s=16384";
+  problems.push_back(parsed(long_size));
+  for (const char* kept : {"0.03125", "0.125", "0.5", "1"})  // of 16384 keys 512, 2048, 8192 and all
+    problems.push_back(parsed(long_size + " mask=keys:" + kept));
+  return problems;
+}
+
+// Top-w masks of ever fewer pairs, and no mask.
+std::vector<Problem> density_problems() {
+  std::vector<Problem> problems;
+  for (const char* size : {"b=1 h=16 hk=4 d=128 s=8192", "b=1 h=2 hk=1 d=64 s=32768"}) {
+    const std::string text = std::string(size) + " causal bias=key";
+    problems.push_back(parsed(text));
+    const bool longer = text.find("s=32768") != std::string::npos;
+    for (const int w : longer ? std::vector{16384, 4096, 1024, 256} : std::vector{4096, 2048, 1024, 512, 256, 64})
+      problems.push_back(parsed(text + " mask=topw:" + std::to_string(w)));
+  }
+  return problems;
 }
 
 Problem causal_or_not(std::int64_t batch, std::int64_t heads, std::int64_t heads_kv, std::int64_t head_dim,
@@ -126,7 +178,8 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error) 
   for (std::string word; words >> word;) {
     if (read_word(word, problem)) continue;
     error = "`" + word +
-            "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, fp16, bf16, "
+            "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, packed, "
+            "fp16, bf16, "
             "softcap=, "
             "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P, "
             "encoding=bytes|bits|keys|intervals|blocks";
@@ -159,6 +212,7 @@ std::string problem_text(const Problem& problem) {
   if (!problem.bf16) text << " fp16";
   if (problem.causal) text << " causal";
   if (problem.deterministic) text << " deterministic";
+  if (problem.packed) text << " packed";
   if (problem.softcap > 0) text << " softcap=" << problem.softcap;
   if (problem.bias != BiasShape::none) text << (problem.bias == BiasShape::key ? " bias=key" : " bias=tile");
   if (problem.mask == MaskShape::top_w) text << " mask=topw:" << problem.top_w;
@@ -198,6 +252,12 @@ std::vector<Problem> problem_set(std::string_view name) {
     for (Problem& problem : problem_set("masked")) problems.push_back(problem);
   } else if (name == "small") {  // bound by launches
     for (const int seqlen : {256, 512, 1024, 2048, 4096}) problems.push_back(causal_or_not(1, 2, 1, 64, seqlen, true));
+  } else if (name == "features") {
+    return feature_problems();
+  } else if (name == "sparse") {
+    return sparse_problems();
+  } else if (name == "density") {
+    return density_problems();
   }
   return problems;
 }

@@ -37,7 +37,7 @@ enum class MaskEncoding {
 /// Queries and keys of a block of MaskShape::blocks.
 inline constexpr int kMaskBlock = 128;
 
-/// A fixed-length problem. Text form: `b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024`.
+/// A problem whose sequences are of one length. Text form: `b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024`.
 struct Problem {
   std::int64_t batch = 1;
   std::int64_t heads = 16;
@@ -48,6 +48,7 @@ struct Problem {
   bool bf16 = true;
   bool causal = false;
   bool deterministic = false;
+  bool packed = false;  ///< handed over as variable-length sequences, one behind the other
   double softcap = 0;
   BiasShape bias = BiasShape::none;
   MaskShape mask = MaskShape::none;
@@ -67,7 +68,8 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error);
 std::string problem_text(const Problem& problem);
 
 /// Names of the sets, for help texts.
-inline constexpr std::string_view kSetNames[] = {"dense", "masked", "dynamic", "small"};
+inline constexpr std::string_view kSetNames[] = {"dense",    "masked", "dynamic", "small",
+                                                 "features", "sparse", "density"};
 
 /// The problems of a set; empty if there is no such set.
 std::vector<Problem> problem_set(std::string_view name);

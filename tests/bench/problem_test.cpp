@@ -13,7 +13,7 @@ TEST_CASE("a problem's text form is parsed and printed symmetrically") {
        {"b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024", "b=8 h=32 d=64 s=2048",
         "b=2 h=4 d=96 sq=1 sk=333 fp16", "b=1 h=2 hk=1 d=64 s=256 deterministic softcap=30 bias=tile mask=random:0.5",
         "b=1 h=2 d=64 s=64 mask=keys:0.25", "b=1 h=2 d=64 s=64 causal mask=window:16",
-        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1",
+        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1", "b=3 h=2 d=64 s=64 causal packed",
         "b=1 h=2 d=64 s=64 causal mask=topw:16 encoding=intervals", "b=1 h=2 d=64 s=64 mask=random:0.5 encoding=bits",
         "b=1 h=2 d=64 s=64 mask=keys:0.5 encoding=keys", "b=1 h=2 d=64 s=64 mask=blocks:0.5 encoding=blocks"}) {
     INFO(text);
