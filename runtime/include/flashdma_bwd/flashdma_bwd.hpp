@@ -7,6 +7,7 @@
 #include <flashdma_bwd/flashdma_bwd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,7 @@ using MaskPlan = flashdma_bwd_mask_plan;
 using Selection = flashdma_bwd_selection;
 using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
+using CallReport = flashdma_bwd_call_report;
 
 /// The arguments of one backward pass, with every field at its default.
 struct Arguments : flashdma_bwd_arguments {
@@ -105,6 +107,31 @@ inline std::vector<std::string_view> architectures() {
   for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i)
     names.emplace_back(flashdma_bwd_architecture_name(i));
   return names;
+}
+
+/// What runs before and after the launch of each backward: none of it by default. See flashdma_bwd_hook.
+struct Hooks : flashdma_bwd_hooks {
+  Hooks() : flashdma_bwd_hooks{sizeof(flashdma_bwd_hooks), nullptr, nullptr, nullptr} {}
+};
+
+/// Replaces the process's hooks. Safe while other threads launch; the hooks of before have run when it returns.
+inline Status set_hooks(const Hooks& hooks) {
+  return detail::status(flashdma_bwd_set_hooks(&hooks));
+}
+
+/// Leaves the process without hooks. What their `user` pointed to may be freed then.
+inline Status clear_hooks() {
+  return detail::status(flashdma_bwd_set_hooks(nullptr));
+}
+
+/// Sets what is monitored beside hooks: FLASHDMA_BWD_MONITOR_* flags.
+inline Status set_monitoring(std::uint32_t flags) {
+  return detail::status(flashdma_bwd_set_monitoring(flags));
+}
+
+/// The flags that are set.
+inline std::uint32_t monitoring() {
+  return flashdma_bwd_monitoring();
 }
 
 }  // namespace flashdma_bwd
