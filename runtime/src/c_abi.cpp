@@ -113,6 +113,7 @@ CallDescription description_of(const Prepared& call, std::size_t workspace_bytes
   description.problem = call.request.problem;
   description.tag = call.arguments.tag;
   description.kernel = resolution.kernel->name.data();
+  description.kernel_index = static_cast<std::size_t>(resolution.kernel - dispatch_table().kernels.data());
   description.row_file = deciding_place(resolution);
   description.row_line = resolution.row != nullptr ? resolution.row->line : 0;
   description.tier = resolution.tier;

@@ -9,6 +9,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 
 #include "launch.hpp"
+#include "monitoring/call_timer.hpp"
 #include "monitoring/hooks.hpp"
 #include "monitoring/nvtx_range.hpp"
 #include "monitoring/switches.hpp"
@@ -21,6 +22,7 @@ struct CallDescription {
   Problem problem;
   std::uint64_t tag = 0;
   const char* kernel = nullptr;    ///< canonical name
+  std::size_t kernel_index = 0;    ///< of the build's kernels
   const char* row_file = nullptr;  ///< or what named the kernel
   int row_line = 0;
   int tier = 0;
@@ -35,10 +37,15 @@ class LaunchMonitor {
   void finish(const LaunchResult& result);
 
  private:
+  void count(bool launched);
+
+  const std::uint32_t switches_;
+  const std::size_t kernel_index_;
   CallHooks hooks_;
   ProblemTextBuffer problem_;
   flashdma_bwd_call_report report_{};
   NvtxRange range_;
+  CallTimer timer_;
 };
 
 /// launch(), which returns a LaunchResult. Where nothing is monitored a relaxed load is all that is added to it;
@@ -49,6 +56,7 @@ LaunchResult monitored_launch(const Describe& describe, const Launch& launch) {
   if (switches == 0) return launch();
   if ((switches & kMonitorUnread) != 0) switches = read_switches();
   if (switches == 0) return launch();
+  std::atomic_thread_fence(std::memory_order_acquire);  // what was made before it was switched on is seen
   LaunchMonitor monitor(switches, describe());
   const LaunchResult result = launch();
   monitor.finish(result);
