@@ -7,6 +7,7 @@
 //                                             kernels/common/pieces.hpp: for tests, whose problems are too small to
 //                                             split
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
+//     FLASHDMA_BWD_CAPTURE=<file>             append the problems of backwards, see monitoring/problem_capture.hpp
 //     FLASHDMA_BWD_NVTX=0|1                   an NVTX range for each backward; 0 if it is not set
 //
 // An empty value is as good as none.
@@ -37,6 +38,7 @@ struct Environment {
   std::string piece_steps_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
+  std::string capture;  ///< empty: not given
   bool nvtx = false;
   std::string nvtx_error;
 

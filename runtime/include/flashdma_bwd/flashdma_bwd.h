@@ -271,7 +271,10 @@ FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
 
 /* What ran. All of this is off unless it is asked for, and a backward then reads one word, with a relaxed atomic load.
  * Calls that are refused, and those without an output element, launch nothing and are neither reported nor counted. A
- * backward that is captured in a CUDA graph is one call; replaying the graph is none. */
+ * backward that is captured in a CUDA graph is one call; replaying the graph is none.
+ *
+ * FLASHDMA_BWD_CAPTURE=<file> in the environment appends each distinct problem of the process's backwards, once, to a
+ * problem file; many processes may append to one. */
 
 /* What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are for
  * the library's lifetime. Later versions of the library may add fields at the end. */

@@ -1,6 +1,8 @@
 // The order of what happens around a monitored launch.
 #include "monitoring/monitored_launch.hpp"
 
+#include "monitoring/problem_capture.hpp"
+
 namespace flashdma_bwd {
 namespace {
 
@@ -27,6 +29,7 @@ LaunchMonitor::LaunchMonitor(std::uint32_t switches, const CallDescription& desc
       hooks_((switches & kMonitorHooks) != 0),
       problem_(description.problem),
       report_(report_of(description, problem_.c_str())) {
+  if ((switches_ & kMonitorCapture) != 0) capture_problem(description.problem, problem_.view());
   hooks_.before(report_);
   if ((switches_ & FLASHDMA_BWD_MONITOR_NVTX) != 0) range_.begin(report_.kernel);
   if ((switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) timer_.start(report_.stream);
