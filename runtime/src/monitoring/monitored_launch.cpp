@@ -6,11 +6,11 @@
 namespace flashdma_bwd {
 namespace {
 
-flashdma_bwd_call_report report_of(const CallDescription& description, const char* problem) {
+/// All but the problem's text.
+flashdma_bwd_call_report report_of(const CallDescription& description) {
   flashdma_bwd_call_report report = {};
   report.struct_size = sizeof(flashdma_bwd_call_report);
   report.code = FLASHDMA_BWD_OK;
-  report.problem = problem;
   report.tag = description.tag;
   report.kernel = description.kernel;
   report.row_file = description.row_file;
@@ -27,9 +27,10 @@ LaunchMonitor::LaunchMonitor(std::uint32_t switches, const CallDescription& desc
     : switches_(switches),
       kernel_index_(description.kernel_index),
       hooks_((switches & kMonitorHooks) != 0),
-      problem_(description.problem),
-      report_(report_of(description, problem_.c_str())) {
-  if ((switches_ & kMonitorCapture) != 0) capture_problem(description.problem, problem_.view());
+      report_(report_of(description)) {
+  const bool captured = (switches_ & kMonitorCapture) != 0;
+  if (captured || hooks_.any()) report_.problem = problem_.emplace(description.problem).c_str();
+  if (captured) capture_problem(description.problem, problem_->view());
   hooks_.before(report_);
   if ((switches_ & FLASHDMA_BWD_MONITOR_NVTX) != 0) range_.begin(report_.kernel);
   if ((switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) timer_.start(report_.stream);
