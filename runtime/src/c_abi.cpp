@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,8 +12,10 @@
 #include "device_traits.hpp"
 #include "dispatch_table.hpp"
 #include "environment.hpp"
+#include "guarded.hpp"
 #include "launch.hpp"
 #include "log.hpp"
+#include "monitoring/monitored_launch.hpp"
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
 #include "selection/vocabulary.hpp"
@@ -29,40 +29,10 @@ namespace {
 
 constexpr std::size_t kWorkspaceAlignment = 256;
 
-/// The message of this thread's last failure. Out of memory is told without any.
-struct LastMessage {
-  std::string text;
-  const char* fixed = nullptr;
-};
-thread_local LastMessage last_message;
-
-/// Runs the body of a C function, which returns a Check.
-template <class Body>
-flashdma_bwd_code guarded(Body&& body) noexcept {
-  last_message.fixed = nullptr;
-  last_message.text.clear();
-  try {
-    Check failure = body();
-    if (!failure) return FLASHDMA_BWD_OK;
-    last_message.text = std::move(failure->message);
-    return failure->code;
-  } catch (const std::bad_alloc&) {
-    last_message.fixed = "out of host memory: free some and call again";
-  } catch (const std::exception&) {
-    last_message.fixed = "the host refused a resource, such as a thread: free some and call again";
-  }
-  return FLASHDMA_BWD_UNSUPPORTED;
-}
-
 Check cuda_check(const LaunchResult& result) {
   if (result.error == cudaSuccess) return {};
   return Failure{FLASHDMA_BWD_CUDA_ERROR, std::string(result.call) + " failed: " + cudaGetErrorName(result.error) +
                                               ", " + cudaGetErrorString(result.error)};
-}
-
-Check check_pointer(const void* pointer, const char* name) {
-  if (pointer != nullptr) return {};
-  return invalid(std::string(name) + " is NULL: it receives the result");
 }
 
 Request request_for(const flashdma_bwd_arguments& arguments) {
@@ -136,6 +106,22 @@ Check largest_workspace(const Prepared& call, std::size_t& bytes) {
   return found ? Check() : failure;
 }
 
+/// For whatever monitors the call.
+CallDescription description_of(const Prepared& call, std::size_t workspace_bytes, cudaStream_t stream) {
+  const Resolution& resolution = call.resolution;
+  CallDescription description;
+  description.problem = call.request.problem;
+  description.tag = call.arguments.tag;
+  description.kernel = resolution.kernel->name.data();
+  description.kernel_index = static_cast<std::size_t>(resolution.kernel - dispatch_table().kernels.data());
+  description.row_file = deciding_place(resolution);
+  description.row_line = resolution.row != nullptr ? resolution.row->line : 0;
+  description.tier = resolution.tier;
+  description.workspace_bytes = workspace_bytes;
+  description.stream = stream;
+  return description;
+}
+
 /// The arguments of a plan's functions: with a mask, and without a plan.
 Check plan_arguments(const flashdma_bwd_arguments* arguments, flashdma_bwd_arguments& of_mask) {
   if (arguments == nullptr) return check_problem(arguments);
@@ -169,13 +155,8 @@ void copy_text(char (&field)[Size], std::string_view text) {
 void describe(const Request& request, const Resolution& resolution, flashdma_bwd_selection& selection) {
   selection.compute_capability = request.device.compute_capability;
   selection.tier = resolution.tier;
-  if (resolution.row != nullptr) {
-    selection.row_line = resolution.row->line;
-    copy_text(selection.row_file, resolution.row->file);
-  } else {
-    copy_text(selection.row_file,
-              resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL");
-  }
+  selection.row_line = resolution.row != nullptr ? resolution.row->line : 0;
+  copy_text(selection.row_file, deciding_place(resolution));
   copy_text(selection.row_architecture, word(resolution.config.architecture));
   copy_text(selection.kernel, resolution.kernel->name);
 }
@@ -237,7 +218,8 @@ const char* flashdma_bwd_code_name(flashdma_bwd_code code) {
 }
 
 const char* flashdma_bwd_last_message(void) {
-  return last_message.fixed != nullptr ? last_message.fixed : last_message.text.c_str();
+  const LastMessage& message = last_message();
+  return message.fixed != nullptr ? message.fixed : message.text.c_str();
 }
 
 void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments) {
@@ -269,8 +251,11 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
         backward_workspace_bytes(call.arguments, kernel.config, call.request.device, call.piece_steps);
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
     log_resolution(environment(), call.request, call.resolution);
-    return cuda_check(
-        launch_backward(call.arguments, kernel, call.request.device, call.piece_steps, workspace, stream));
+    return cuda_check(monitored_launch([&] { return description_of(call, needed, stream); },
+                                       [&] {
+                                         return launch_backward(call.arguments, kernel, call.request.device,
+                                                                call.piece_steps, workspace, stream);
+                                       }));
   });
 }
 
@@ -325,9 +310,9 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
                                       flashdma_bwd_selection* selection) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(selection, "selection")) return failure;
-    if (selection->struct_size != sizeof(flashdma_bwd_selection))
-      return invalid("selection.struct_size is " + std::to_string(selection->struct_size) +
-                     ": set it to sizeof(flashdma_bwd_selection), " + std::to_string(sizeof(flashdma_bwd_selection)));
+    if (Check failure = check_struct_size("selection", "flashdma_bwd_selection", selection->struct_size,
+                                          sizeof(flashdma_bwd_selection)))
+      return failure;
     if (Check failure = check_problem(arguments)) return failure;
     if (has_no_outputs(*arguments)) return unsupported("no output has an element: no kernel runs");
     Request request = request_for(without_idle_parts(*arguments));

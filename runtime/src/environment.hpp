@@ -1,4 +1,4 @@
-// The environment's overrides and log level.
+// The environment's overrides, log level and monitoring.
 //
 //     FLASHDMA_BWD_KERNEL=<canonical name>    run this kernel
 //     FLASHDMA_BWD_TABLE=<file>               rows that are tried before the built-in ones, see selection/row_text.hpp
@@ -7,6 +7,8 @@
 //                                             kernels/common/pieces.hpp: for tests, whose problems are too small to
 //                                             split
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
+//     FLASHDMA_BWD_CAPTURE=<file>             append the problems of backwards, see monitoring/problem_capture.hpp
+//     FLASHDMA_BWD_NVTX=0|1                   an NVTX range for each backward; 0 if it is not set
 //
 // An empty value is as good as none.
 #pragma once
@@ -36,6 +38,9 @@ struct Environment {
   std::string piece_steps_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
+  std::string capture;  ///< empty: not given
+  bool nvtx = false;
+  std::string nvtx_error;
 
   bool overrides_selection() const { return !kernel.empty() || architecture || has_table || !error.empty(); }
 };

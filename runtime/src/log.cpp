@@ -50,16 +50,9 @@ std::uint64_t hash_of(const Problem& p, const DeviceTraits& device) {
 }
 
 std::string who(const Resolution& resolution) {
-  switch (resolution.decision) {
-    case Decision::argument:
-      return "arguments.kernel";
-    case Decision::environment_kernel:
-      return "FLASHDMA_BWD_KERNEL";
-    case Decision::environment_architecture:
-    case Decision::table:
-      break;
-  }
-  return std::string(resolution.row->file) + ':' + std::to_string(resolution.row->line);
+  std::string text = deciding_place(resolution);
+  if (resolution.row != nullptr) text += ':' + std::to_string(resolution.row->line);
+  return text;
 }
 
 void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
@@ -79,6 +72,10 @@ void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
 
 }  // namespace
 
+void log_warning(const Environment& environment, const std::string& text) {
+  if (environment.log != LogLevel::off) print("warning", text);
+}
+
 void log_resolution(const Environment& environment, const Request& request, const Resolution& resolution) {
   if (environment.log == LogLevel::off) return;
   if (!environment.log_error.empty()) {
@@ -89,8 +86,8 @@ void log_resolution(const Environment& environment, const Request& request, cons
   if (environment.log != LogLevel::info) return;
   static SeenSet problems;
   if (problems.is_new(hash_of(request.problem, request.device)))
-    print("info", std::string(resolution.kernel->name) + " for " + problem_text(request.problem) + "; chosen by " +
-                      who(resolution));
+    print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) +
+                      "; chosen by " + who(resolution));
 }
 
 }  // namespace flashdma_bwd

@@ -135,6 +135,11 @@ Check take_selection(const DispatchTable& table, const Environment& environment,
 
 }  // namespace
 
+const char* deciding_place(const Resolution& resolution) {
+  if (resolution.row != nullptr) return resolution.row->file.data();
+  return resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL";
+}
+
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
               Resolution& resolution) {
   if (!request.table_only && !environment.piece_steps_error.empty())

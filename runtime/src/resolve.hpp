@@ -36,6 +36,9 @@ struct Resolution {
   CodeForm form = CodeForm::native;
 };
 
+/// The file of the row that decided, or the name of what named the kernel. Ends in a NUL.
+const char* deciding_place(const Resolution& resolution);
+
 /// Fills `resolution` as far as it gets: with NOT_COMPILED, everything but the kernel is there.
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
               Resolution& resolution);

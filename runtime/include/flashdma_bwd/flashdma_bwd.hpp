@@ -7,6 +7,7 @@
 #include <flashdma_bwd/flashdma_bwd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ using MaskPlan = flashdma_bwd_mask_plan;
 using Selection = flashdma_bwd_selection;
 using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
+using CallReport = flashdma_bwd_call_report;
+using Counters = flashdma_bwd_counters;
 
 /// The arguments of one backward pass, with every field at its default.
 struct Arguments : flashdma_bwd_arguments {
@@ -105,6 +108,62 @@ inline std::vector<std::string_view> architectures() {
   for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i)
     names.emplace_back(flashdma_bwd_architecture_name(i));
   return names;
+}
+
+/// What runs before and after the launch of each backward: none of it by default. See flashdma_bwd_hook.
+struct Hooks : flashdma_bwd_hooks {
+  Hooks() : flashdma_bwd_hooks{sizeof(flashdma_bwd_hooks), nullptr, nullptr, nullptr} {}
+};
+
+/// Replaces the process's hooks. Safe while other threads launch; the hooks of before have run when it returns.
+inline Status set_hooks(const Hooks& hooks) {
+  return detail::status(flashdma_bwd_set_hooks(&hooks));
+}
+
+/// Leaves the process without hooks. What their `user` pointed to may be freed then.
+inline Status clear_hooks() {
+  return detail::status(flashdma_bwd_set_hooks(nullptr));
+}
+
+/// Sets what is monitored beside hooks: FLASHDMA_BWD_MONITOR_* flags.
+inline Status set_monitoring(std::uint32_t flags) {
+  return detail::status(flashdma_bwd_set_monitoring(flags));
+}
+
+/// The flags that are set.
+inline std::uint32_t monitoring() {
+  return flashdma_bwd_monitoring();
+}
+
+/// What was called since counters were first switched on or reset; waits for nothing.
+inline Status read_counters(Counters& counters) {
+  counters.struct_size = sizeof(Counters);
+  return detail::status(flashdma_bwd_read_counters(&counters));
+}
+
+/// The counters of one configuration.
+struct KernelCounters {
+  std::string_view kernel;  ///< canonical name
+  std::uint64_t calls = 0;
+  std::uint64_t timed_calls = 0;
+  double milliseconds = 0;  ///< of the timed calls
+};
+
+/// Of the configurations that were called, sorted by name. Times are in it as far as calls and `read_counters` have
+/// found them.
+inline std::vector<KernelCounters> kernel_counters() {
+  std::vector<KernelCounters> called;
+  flashdma_bwd_kernel_counters counters{};
+  counters.struct_size = sizeof counters;
+  for (std::size_t i = 0; i < flashdma_bwd_kernel_count(); ++i)
+    if (flashdma_bwd_read_kernel_counters(i, &counters) == FLASHDMA_BWD_OK && counters.calls != 0)
+      called.push_back({flashdma_bwd_kernel_name(i), counters.calls, counters.timed_calls, counters.milliseconds});
+  return called;
+}
+
+/// Sets all counters to 0.
+inline Status reset_counters() {
+  return detail::status(flashdma_bwd_reset_counters());
 }
 
 }  // namespace flashdma_bwd
