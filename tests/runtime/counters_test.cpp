@@ -185,6 +185,18 @@ TEST_CASE("the cache's hits and misses are counted, and a reset clears everythin
   CHECK(read.milliseconds == 0);
 }
 
+TEST_CASE("look-ups in the cache are counted where calls are") {
+  const Counted counted(0);
+  count_cache_lookup(true);
+  CHECK(counted.read().cache_hits == 0);
+  set_monitor_flags(FLASHDMA_BWD_MONITOR_COUNTERS);
+  count_cache_lookup(true);
+  count_cache_lookup(false);
+  count_cache_lookup(false);
+  CHECK(counted.read().cache_hits == 1);
+  CHECK(counted.read().cache_misses == 2);
+}
+
 TEST_CASE("times are added when the GPU has come past a call, in any order") {
   TimedGpu gpu(4);
   const int first = gpu.call(0);

@@ -301,6 +301,23 @@ TEST_CASE("the log level is read, and a wrong one is told of") {
   CHECK(contains(wrong.environment.log_error, "`loud`"));
 }
 
+TEST_CASE("what the environment monitors is read, and a wrong switch is kept as a message") {
+  const Variables none(Values{});
+  CHECK(none.environment.capture.empty());
+  CHECK_FALSE(none.environment.nvtx);
+  const Variables both(Values{{"FLASHDMA_BWD_CAPTURE", "problems.txt"}, {"FLASHDMA_BWD_NVTX", "1"}});
+  CHECK(both.environment.capture == "problems.txt");
+  CHECK(both.environment.nvtx);
+  CHECK(both.environment.nvtx_error.empty());
+  CHECK_FALSE(both.environment.overrides_selection());
+  const Variables off(Values{{"FLASHDMA_BWD_NVTX", "0"}});
+  CHECK_FALSE(off.environment.nvtx);
+  CHECK(off.environment.nvtx_error.empty());
+  const Variables wrong(Values{{"FLASHDMA_BWD_NVTX", "on"}});
+  CHECK_FALSE(wrong.environment.nvtx);
+  CHECK(contains(wrong.environment.nvtx_error, "`on`: it must be 0 or 1"));
+}
+
 TEST_CASE("the length of pieces is a positive number") {
   CHECK(Variables(Values{}).environment.piece_steps == 0);
   const Variables given(Values{{"FLASHDMA_BWD_PIECE_STEPS", "3"}});

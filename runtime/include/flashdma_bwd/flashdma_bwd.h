@@ -274,7 +274,11 @@ FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
  * backward that is captured in a CUDA graph is one call; replaying the graph is none.
  *
  * FLASHDMA_BWD_CAPTURE=<file> in the environment appends each distinct problem of the process's backwards, once, to a
- * problem file; many processes may append to one. */
+ * problem file; many processes may append to one. A call then takes a lock and looks its problem up; what is seen for
+ * the first time is written. A file that cannot be written gets one warning, see FLASHDMA_BWD_LOG, and fails no
+ * backward.
+ *
+ * `flashdma-bench monitoring` shows what each of it costs. */
 
 /* What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are for
  * the library's lifetime. Later versions of the library may add fields at the end. */
@@ -293,8 +297,9 @@ typedef struct flashdma_bwd_call_report {
 } flashdma_bwd_call_report;
 
 /* Runs in the thread that calls flashdma_bwd_backward, in several threads at once where several call it. It must
- * return, not throw. It may enqueue work on the stream, and call the library: the backwards that it calls itself are
- * not reported. */
+ * return, not throw, and wait for no thread that sets hooks. It may enqueue work on the stream, and call the library:
+ * the backwards that it calls itself are not reported. For calls that have hooks a lock is shared, and the problem's
+ * text is written; nothing is allocated. */
 typedef void (*flashdma_bwd_hook)(const flashdma_bwd_call_report* report, void* user);
 
 typedef struct flashdma_bwd_hooks {

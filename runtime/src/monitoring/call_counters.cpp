@@ -4,6 +4,7 @@
 #include <cmath>
 #include <flashdma_bwd/kernel_table.hpp>
 
+#include "monitoring/switches.hpp"
 #include "selection/architecture_chain.hpp"
 
 namespace flashdma_bwd {
@@ -97,6 +98,16 @@ CallCounters& make_call_counters(std::size_t kernels) {
 
 CallCounters* call_counters() {
   return process_counters.load(std::memory_order_acquire);
+}
+
+void count_cache_lookup(bool hit) {
+  if ((monitoring_switches.load(std::memory_order_relaxed) & FLASHDMA_BWD_MONITOR_COUNTERS) == 0) return;
+  CallCounters* counters = call_counters();
+  if (counters == nullptr) return;
+  if (hit)
+    counters->add_cache_hit();
+  else
+    counters->add_cache_miss();
 }
 
 }  // namespace flashdma_bwd

@@ -52,4 +52,7 @@ CallCounters& make_call_counters(std::size_t kernels);
 /// The same, or nullptr if they have not been made.
 CallCounters* call_counters();
 
+/// Counts a look-up in the cache of measured choices, if calls are counted.
+void count_cache_lookup(bool hit);
+
 }  // namespace flashdma_bwd

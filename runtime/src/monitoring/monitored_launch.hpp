@@ -53,11 +53,9 @@ class LaunchMonitor {
 /// describe(), which returns a CallDescription, runs where something is.
 template <class Describe, class Launch>
 LaunchResult monitored_launch(const Describe& describe, const Launch& launch) {
-  std::uint32_t switches = monitoring_switches.load(std::memory_order_relaxed);
+  if (monitoring_switches.load(std::memory_order_relaxed) == 0) return launch();
+  const std::uint32_t switches = read_switches();
   if (switches == 0) return launch();
-  if ((switches & kMonitorUnread) != 0) switches = read_switches();
-  if (switches == 0) return launch();
-  std::atomic_thread_fence(std::memory_order_acquire);  // what was made before it was switched on is seen
   LaunchMonitor monitor(switches, describe());
   const LaunchResult result = launch();
   monitor.finish(result);

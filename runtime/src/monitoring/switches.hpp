@@ -19,7 +19,7 @@ inline constexpr std::uint32_t kMonitorUnread = 1u << 31;  ///< the environment 
 inline constinit std::atomic<std::uint32_t> monitoring_switches{kMonitorUnread};
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The word once the environment has been read.
+/// The word once the environment has been read. What was made before a bit was set is seen by whoever reads it here.
 std::uint32_t read_switches();
 
 /// Sets the flags that callers set.
