@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "environment.hpp"
 #include "floor.hpp"
 #include "problem.hpp"
+#include "run_environment.hpp"
 
 namespace flashdma_bwd::bench {
 
