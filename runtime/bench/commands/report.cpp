@@ -91,7 +91,8 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
       ->check(CLI::IsMember({"density"}));
   report->add_option("--device", options.devices,
                      "The GPU that captured problems are for: a name, such as H200, or sm<compute "
-                     "capability>:<multiprocessors>, such as sm90:132; may be given several times");
+                     "capability>:<multiprocessors>, such as sm90:132; may be given several times")
+      ->allow_extra_args(false);
   report
       ->add_option("--dense-tflops", options.ceilings.dense_tflops,
                    "The dense ceiling, TFLOP/s; without it that of the files, or their fastest dense result")

@@ -14,7 +14,7 @@ namespace {
 constexpr double kLeft = 62, kRight = 22, kBottom = 50;
 constexpr double kTitleBaseline = 24, kLegendTop = 46, kLegendLine = 20;
 constexpr double kSample = 26;      // length of a legend entry's line
-constexpr double kCharacter = 6.3;  // width of one at 12 px, on the safe side
+constexpr double kCharacter = 6.5;  // width of one at 12 px, on the safe side
 
 std::string px(double value) {
   return formatted("%.1f", value);
@@ -68,7 +68,7 @@ std::vector<LegendEntry> legend_of(const Chart& chart, double& bottom) {
   for (const Series& series : chart.series) {
     if (series.label.empty()) continue;
     const double width = kSample + 8 + kCharacter * static_cast<double>(series.label.size()) + 18;
-    if (x > kLeft && x + width > chart.width - kRight) {
+    if (x > kLeft && (series.begins_line || x + width > chart.width - kRight)) {
       x = kLeft;
       y += kLegendLine;
     }
@@ -179,7 +179,8 @@ std::string contents(const Chart& chart) {
   text += text_element(kLeft, kTitleBaseline, "start", "c-title", chart.title);
   for (const LegendEntry& entry : legend) text += legend_element(entry);
   text += axes(chart, x, y, top, bottom);
-  for (const Series& series : chart.series) text += series_element(series, x, y);
+  for (auto series = chart.series.rbegin(); series != chart.series.rend(); ++series)
+    text += series_element(*series, x, y);
   return text;
 }
 

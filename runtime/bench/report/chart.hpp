@@ -20,6 +20,7 @@ struct Series {
   LineStyle line = LineStyle::none;
   Shape shape = Shape::none;
   bool hollow = false;
+  bool begins_line = false;  ///< of the legend
   std::vector<Mark> marks;
 };
 inline constexpr int kChartColors = 3;
@@ -28,7 +29,7 @@ struct Chart {
   std::string title;
   std::string description;  ///< for those who do not see it
   std::string x_label, y_label;
-  std::vector<Series> series;  ///< at least one mark in all
+  std::vector<Series> series;  ///< at least one mark in all; the first is drawn on top
   int width = 760, height = 420;
 };
 

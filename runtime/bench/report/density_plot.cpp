@@ -46,7 +46,7 @@ Mark mark_of(const Measurement& measurement, double ms) {
 // What must be alike for times to lie on one line; a bias may differ, for without a mask there is less use for it.
 bool alike(const Problem& a, const Problem& b) {
   return a.batch == b.batch && a.heads == b.heads && a.heads_kv == b.heads_kv && a.head_dim == b.head_dim &&
-         a.seqlen_q == b.seqlen_q && a.bf16 == b.bf16 && a.causal == b.causal && a.deterministic == b.deterministic;
+         a.bf16 == b.bf16 && a.causal == b.causal && a.deterministic == b.deterministic;
 }
 
 bool is_masked(const Measurement& measurement) {
@@ -73,18 +73,22 @@ std::map<std::int64_t, Lengths> by_length(const Analysis& analysis) {
 }
 
 std::string unlike(const std::map<std::int64_t, Lengths>& lengths) {
+  const Problem& first = lengths.begin()->second.masked.front()->measurement->problem;
   for (const auto& [keys, each] : lengths) {
-    const Problem& first = each.masked.front()->measurement->problem;
-    for (const Entry* entry : each.masked)
-      if (!alike(first, entry->measurement->problem))
-        return "problems with " + std::to_string(keys) + " keys differ in more than the mask: `" + problem_text(first) +
-               "` and `" + problem_text(entry->measurement->problem) + '`';
+    const std::int64_t queries = each.masked.front()->measurement->problem.seqlen_q;
+    for (const Entry* entry : each.masked) {
+      const Problem& problem = entry->measurement->problem;
+      if (!alike(first, problem) || problem.seqlen_q != queries)
+        return "`" + problem_text(first) + "` and `" + problem_text(problem) +
+               "` differ in more than lengths and mask: plot one kind at a time";
+    }
   }
   return {};
 }
 
 Series series_of(const std::vector<const Entry*>& entries) {
   Series series;
+  series.line = LineStyle::solid;
   for (const Entry* entry : entries) series.marks.push_back(mark_of(*entry->measurement, entry->ms));
   std::sort(series.marks.begin(), series.marks.end(), [](const Mark& a, const Mark& b) { return a.x < b.x; });
   return series;
@@ -101,43 +105,43 @@ Series floor_series(const Problem& problem, PlanUse plan, const Ceilings& ceilin
   return series;
 }
 
+Series with_shape(Series series, Shape shape, bool hollow) {
+  series.shape = shape;
+  series.hollow = hollow;
+  return series;
+}
+
+Series dense_series(const Entry& dense, double lowest) {
+  Series series;
+  series.line = LineStyle::dashed;
+  for (const double x : {lowest, 100.0}) series.marks.push_back({x, dense.ms, ""});
+  return series;
+}
+
+// What was timed first, for it is drawn on top; one line of the legend.
 void add_length(Chart& chart, std::int64_t keys, const Lengths& each, const Ceilings& ceilings, double lowest,
                 int color) {
-  const std::string name = "N = " + std::to_string(keys);
   const auto add = [&](Series series, const std::string& label) {
     series.label = label;
     series.color = color;
     chart.series.push_back(std::move(series));
   };
-  const Problem& problem = each.masked.front()->measurement->problem;
-  if (each.dense != nullptr) {
-    Series dense;
-    dense.line = LineStyle::dashed;
-    for (const double x : {lowest, 100.0}) dense.marks.push_back({x, each.dense->ms, ""});
-    add(std::move(dense), name + formatted(" without a mask, %.3g ms", each.dense->ms));
-  }
-  const PlanUse plan = each.planned.empty() ? PlanUse::built : PlanUse::given;
-  if (each.masked.front()->floor.ms > 0) add(floor_series(problem, plan, ceilings, lowest, 100), name + " floor");
-  if (!each.planned.empty()) {
-    Series planned = series_of(each.planned);
-    planned.line = LineStyle::solid;
-    planned.shape = Shape::circle;
-    planned.hollow = true;
-    add(std::move(planned), name + ", plan given");
-  }
-  Series masked = series_of(each.masked);
-  masked.line = LineStyle::solid;
-  masked.shape = Shape::circle;
-  add(std::move(masked), name);
+  const std::string name = "N = " + std::to_string(keys);
+  add(with_shape(series_of(each.masked), Shape::circle, false), name + (each.planned.empty() ? "" : ", plan built"));
+  chart.series.back().begins_line = true;
+  if (!each.planned.empty()) add(with_shape(series_of(each.planned), Shape::circle, true), "plan given");
   constexpr Shape kShapes[] = {Shape::diamond, Shape::triangle, Shape::square};
   std::size_t shape = 0;
   for (const auto& [backend, marks] : each.others) {
     Series other;
-    other.shape = kShapes[shape++ % std::size(kShapes)];
-    other.hollow = true;
     other.marks = marks;
-    add(std::move(other), backend + ", " + name);
+    add(with_shape(std::move(other), kShapes[shape++ % std::size(kShapes)], true), backend);
   }
+  if (each.dense != nullptr) add(dense_series(*each.dense, lowest), "no mask" + formatted(", %.4g ms", each.dense->ms));
+  const PlanUse plan = each.planned.empty() ? PlanUse::built : PlanUse::given;
+  if (each.masked.front()->floor.ms > 0)
+    add(floor_series(each.masked.front()->measurement->problem, plan, ceilings, lowest, 100),
+        plan == PlanUse::built ? "floor" : "floor, plan given");
 }
 
 std::string kind_of(const Problem& problem) {
@@ -171,11 +175,12 @@ DensityPlot density_plot(const std::vector<ResultsFile>& files, const Ceilings& 
   Chart& chart = plot.chart;
   const Analysis& analysis = analyses.front();
   const Problem& problem = lengths.begin()->second.masked.front()->measurement->problem;
-  chart.title = "Backward against density on " + analysis.gpu;
+  chart.title = "Time of the backward against the density of its mask, " + analysis.gpu;
   chart.description = kind_of(problem);
   chart.x_label = std::string("active pairs, % of ") + (problem.causal ? "those that causality leaves" : "all") +
                   "  (" + kind_of(problem) + ')';
-  chart.y_label = "ms";
+  chart.y_label = "ms, median";
+  chart.width = 840;
   chart.height = 520;
   int color = 0;
   for (const auto& [keys, each] : lengths)

@@ -59,7 +59,8 @@ Cell text_cell(std::string_view text) {
 }
 
 Cell name_cell(std::string_view name) {
-  return {"<code>" + breakable(name) + "</code>", 0, 0, name.size() <= kLongestShortName ? "short" : "long"};
+  const bool is_short = name.size() <= kLongestShortName;
+  return {"<code>" + (is_short ? escaped(name) : breakable(name)) + "</code>", 0, 0, is_short ? "short" : "long"};
 }
 
 Cell problem_cell(std::string_view text) {

@@ -31,7 +31,7 @@ thead th{font-weight:600;background:var(--raised);vertical-align:bottom}
 .long{min-width:17rem;max-width:30rem}
 tbody tr:hover>*{background-color:var(--raised)}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;background:linear-gradient(var(--bar-color),var(--bar-color)) left bottom/var(--bar) 3px no-repeat}
-thead .number{background:var(--raised);white-space:normal;max-width:9rem}
+thead .number{background:var(--raised);white-space:normal;min-width:5.5rem;max-width:9rem}
 thead button{all:unset;cursor:pointer;font-weight:600}
 thead button::after{content:"\2195";color:var(--muted);font-weight:400;padding-left:.3em}
 th[aria-sort=ascending] button::after{content:"\2191";color:var(--text)}
