@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <utility>
 
 #include "report/html.hpp"
 
@@ -92,7 +93,7 @@ std::string line_class(const Series& series) {
 
 std::string shape_element(const Series& series, double x, double y, const std::string& label) {
   const std::string attributes = " class=\"c-mark " + color_class(series) + (series.hollow ? " c-hollow" : "") + '"';
-  const auto polygon = [&](std::vector<std::pair<double, double>> corners) {
+  const auto polygon = [&](const std::vector<std::pair<double, double>>& corners) {
     std::string points;
     for (const auto& [dx, dy] : corners) points += (points.empty() ? "" : " ") + px(x + dx) + ',' + px(y + dy);
     return "<polygon points=\"" + points + '"' + attributes;

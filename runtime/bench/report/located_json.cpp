@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace flashdma_bwd::bench {
 namespace {
@@ -68,8 +69,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (open_.back()->member(name) != nullptr) return fail("\"" + name + "\" is given twice");
-    open_.back()->members.emplace_back(name, JsonValue());
+    const std::vector<std::string>& names = open_.back()->names;
+    if (std::find(names.begin(), names.end(), name) != names.end()) return fail("\"" + name + "\" is given twice");
+    open_.back()->names.push_back(name);
     seen_ = consumed_;
     return true;
   }
@@ -117,9 +119,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
   JsonValue& place_of_value(JsonValue node) {
     if (open_.empty()) return root_ = std::move(node);
-    JsonValue& parent = *open_.back();
-    if (parent.kind == JsonKind::array) return parent.items.emplace_back(std::move(node));
-    return parent.members.back().second = std::move(node);
+    return open_.back()->items.emplace_back(std::move(node));
   }
   bool open(JsonKind kind) {
     if (open_.size() == kDeepest) return fail("brackets in brackets, more than " + std::to_string(kDeepest) + " deep");
@@ -172,8 +172,8 @@ const char* kind_text(JsonKind kind) {
 }
 
 const JsonValue* JsonValue::member(std::string_view name) const {
-  for (const auto& [key, value] : members)
-    if (key == name) return &value;
+  for (std::size_t i = 0; i < names.size() && i < items.size(); ++i)
+    if (names[i] == name) return &items[i];
   return nullptr;
 }
 

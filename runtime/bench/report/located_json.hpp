@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "selection/parsed.hpp"
@@ -31,8 +30,8 @@ struct JsonValue {
   double number = 0;
   bool boolean = false;
   std::string string;
-  std::vector<JsonValue> items;                            ///< of an array
-  std::vector<std::pair<std::string, JsonValue>> members;  ///< of an object, in their order, no name twice
+  std::vector<JsonValue> items;    ///< of an array; of an object the values of its members
+  std::vector<std::string> names;  ///< of an object's members, in their order, none twice
 
   /// The member of this name, or nullptr.
   const JsonValue* member(std::string_view name) const;
