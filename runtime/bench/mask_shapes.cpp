@@ -67,8 +67,6 @@ void fill_by(const Problem& problem, std::vector<std::uint8_t>& keep, const Keep
       for (std::int64_t key = 0; key < problem.seqlen_k; ++key, ++i) keep[i] = keeps(group, row, key) ? 1 : 0;
 }
 
-constexpr std::int64_t kSinks = 4;
-
 void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
   const std::int64_t rows = (problem.seqlen_q + kMaskBlock - 1) / kMaskBlock;
   const std::int64_t columns = (problem.seqlen_k + kMaskBlock - 1) / kMaskBlock;
@@ -117,7 +115,7 @@ HostMask make_mask(const Problem& problem, const std::vector<float>& scores, std
     } else if (problem.mask == MaskShape::window) {
       const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
       fill_by(problem, mask.keep, [&](std::int64_t, std::int64_t row, std::int64_t key) {
-        return key <= row + delta && (key > row + delta - problem.width || key < kSinks);
+        return key <= row + delta && (key > row + delta - problem.width || key < kWindowSinks);
       });
     } else if (problem.mask == MaskShape::documents) {
       const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;

@@ -36,6 +36,8 @@ enum class MaskEncoding {
 
 /// Queries and keys of a block of MaskShape::blocks.
 inline constexpr int kMaskBlock = 128;
+/// The first keys, which every query of MaskShape::window keeps.
+inline constexpr std::int64_t kWindowSinks = 4;
 
 /// A problem whose sequences are of one length. Text form: `b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024`.
 struct Problem {

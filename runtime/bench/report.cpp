@@ -59,6 +59,17 @@ std::string plan_text(const Result& result) {
   return text + '\n';
 }
 
+std::string ceilings_json(const Ceilings& ceilings) {
+  std::string text;
+  if (ceilings.dense_tflops > 0)
+    text += "\"dense_tflops\": " + number(ceilings.dense_tflops, "%.1f") +
+            ", \"dense_source\": " + quoted(ceilings.dense_source);
+  if (ceilings.copy_gb_per_s > 0)
+    text += (text.empty() ? "" : ", ") + ("\"copy_gb_per_s\": " + number(ceilings.copy_gb_per_s, "%.1f")) +
+            ", \"copy_source\": " + quoted(ceilings.copy_source);
+  return text.empty() ? text : "  \"ceilings\": {" + text + "},\n";
+}
+
 }  // namespace
 
 Environment current_environment(std::string commit) {
@@ -97,13 +108,13 @@ std::string table(const std::vector<Result>& results) {
   return text;
 }
 
-std::string json(const Environment& environment, const std::vector<Result>& results) {
+std::string json(const Environment& environment, const std::vector<Result>& results, const Ceilings& ceilings) {
   std::string text = "{\n  \"benchmark\": \"backward\",\n  \"backend\": \"flashdma_bwd\",\n";
   const std::pair<const char*, const std::string*> fields[] = {
       {"gpu", &environment.gpu},         {"driver", &environment.driver},         {"toolkit", &environment.toolkit},
       {"library", &environment.library}, {"table_hash", &environment.table_hash}, {"commit", &environment.commit}};
   for (const auto& [name, value] : fields) text += "  \"" + std::string(name) + "\": " + quoted(*value) + ",\n";
-  text += "  \"results\": [";
+  text += ceilings_json(ceilings) + "  \"results\": [";
   const char* separator = "\n";
   for (const Result& result : results) {
     text += separator;

@@ -5,19 +5,11 @@
 #include <vector>
 
 #include "device_problem.hpp"
+#include "floor.hpp"
 #include "problem.hpp"
+#include "run_environment.hpp"
 
 namespace flashdma_bwd::bench {
-
-/// Everything that a figure depends on beside the problem.
-struct Environment {
-  std::string gpu;
-  std::string driver;
-  std::string toolkit;
-  std::string library;
-  std::string table_hash;
-  std::string commit;
-};
 
 /// The environment of this process: `commit` is passed in, the rest is asked for.
 Environment current_environment(std::string commit);
@@ -41,6 +33,7 @@ struct Result {
 double teraflops(const Result& result);
 
 std::string table(const std::vector<Result>& results);
-std::string json(const Environment& environment, const std::vector<Result>& results);
+/// `ceilings`: those that are 0 were not measured and are left out.
+std::string json(const Environment& environment, const std::vector<Result>& results, const Ceilings& ceilings = {});
 
 }  // namespace flashdma_bwd::bench

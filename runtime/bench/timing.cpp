@@ -99,4 +99,12 @@ Timing time_plan(DeviceProblem& problem, const TimingOptions& options) {
   return time_calls([&problem](cudaStream_t stream) { return problem.build_plan(stream); }, options);
 }
 
+Timing time_copy(void* to, const void* from, std::size_t bytes, const TimingOptions& options) {
+  const Call copy = [=](cudaStream_t stream) {
+    const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    return error == cudaSuccess ? Status() : Status(FLASHDMA_BWD_CUDA_ERROR, cudaGetErrorString(error));
+  };
+  return time_calls(copy, options);
+}
+
 }  // namespace flashdma_bwd::bench

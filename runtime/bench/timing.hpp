@@ -1,6 +1,7 @@
 // Times backwards and the building of plans with CUDA events.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "device_problem.hpp"
@@ -23,5 +24,7 @@ struct Timing {
 Timing time_backward(DeviceProblem& problem, const TimingOptions& options);
 /// Of the problem's plan, which is there.
 Timing time_plan(DeviceProblem& problem, const TimingOptions& options);
+/// Of a copy within device memory.
+Timing time_copy(void* to, const void* from, std::size_t bytes, const TimingOptions& options);
 
 }  // namespace flashdma_bwd::bench
