@@ -55,6 +55,8 @@ std::string who(const Resolution& resolution) {
       return "arguments.kernel";
     case Decision::environment_kernel:
       return "FLASHDMA_BWD_KERNEL";
+    case Decision::cache:
+      return cache_place(resolution);
     case Decision::environment_architecture:
     case Decision::table:
       break;
@@ -78,6 +80,10 @@ void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
 }
 
 }  // namespace
+
+void log_warning(const Environment& environment, const std::string& text) {
+  if (environment.log != LogLevel::off) print("warning", text);
+}
 
 void log_resolution(const Environment& environment, const Request& request, const Resolution& resolution) {
   if (environment.log == LogLevel::off) return;

@@ -2,6 +2,8 @@
 // of a call that has nothing to say.
 #pragma once
 
+#include <string>
+
 #include "environment.hpp"
 #include "resolve.hpp"
 
@@ -10,5 +12,8 @@ namespace flashdma_bwd {
 /// Before a launch: at level warning, once for each pair of GPU generation and tier, that the tables of an older
 /// architecture serve it; at level info, which kernel runs, once for each problem.
 void log_resolution(const Environment& environment, const Request& request, const Resolution& resolution);
+
+/// At level warning and above.
+void log_warning(const Environment& environment, const std::string& text);
 
 }  // namespace flashdma_bwd
