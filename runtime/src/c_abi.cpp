@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,11 +12,17 @@
 #include "device_traits.hpp"
 #include "dispatch_table.hpp"
 #include "environment.hpp"
+#include "guarded.hpp"
 #include "launch.hpp"
 #include "log.hpp"
+#include "monitoring/monitored_launch.hpp"
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
 #include "selection/vocabulary.hpp"
+#include "tune_cache/cache_choice.hpp"
+#include "tune_cache/first_use.hpp"
+#include "tune_cache/tuning.hpp"
+#include "workspace_query.hpp"
 
 #ifndef FLASHDMA_BWD_VERSION
 #error "the build must define FLASHDMA_BWD_VERSION as a string: major.minor.patch"
@@ -29,40 +33,10 @@ namespace {
 
 constexpr std::size_t kWorkspaceAlignment = 256;
 
-/// The message of this thread's last failure. Out of memory is told without any.
-struct LastMessage {
-  std::string text;
-  const char* fixed = nullptr;
-};
-thread_local LastMessage last_message;
-
-/// Runs the body of a C function, which returns a Check.
-template <class Body>
-flashdma_bwd_code guarded(Body&& body) noexcept {
-  last_message.fixed = nullptr;
-  last_message.text.clear();
-  try {
-    Check failure = body();
-    if (!failure) return FLASHDMA_BWD_OK;
-    last_message.text = std::move(failure->message);
-    return failure->code;
-  } catch (const std::bad_alloc&) {
-    last_message.fixed = "out of host memory: free some and call again";
-  } catch (const std::exception&) {
-    last_message.fixed = "the host refused a resource, such as a thread: free some and call again";
-  }
-  return FLASHDMA_BWD_UNSUPPORTED;
-}
-
 Check cuda_check(const LaunchResult& result) {
   if (result.error == cudaSuccess) return {};
   return Failure{FLASHDMA_BWD_CUDA_ERROR, std::string(result.call) + " failed: " + cudaGetErrorName(result.error) +
                                               ", " + cudaGetErrorString(result.error)};
-}
-
-Check check_pointer(const void* pointer, const char* name) {
-  if (pointer != nullptr) return {};
-  return invalid(std::string(name) + " is NULL: it receives the result");
 }
 
 Request request_for(const flashdma_bwd_arguments& arguments) {
@@ -73,23 +47,6 @@ Request request_for(const flashdma_bwd_arguments& arguments) {
   return request;
 }
 
-/// The traits of the current device, or of the one that the caller describes.
-Check device_for(const flashdma_bwd_device* device, DeviceTraits& traits) {
-  if (device == nullptr) return current_device_traits(traits);
-  struct Field {
-    const char* name;
-    std::int32_t value;
-  };
-  for (const auto& [name, value] :
-       {Field{"compute_capability", device->compute_capability}, Field{"sm_count", device->sm_count},
-        Field{"shared_memory_per_block", device->shared_memory_per_block}})
-    if (value <= 0)
-      return invalid(std::string("device.") + name + " is " + std::to_string(value) +
-                     ": it must be positive; an H100 has compute capability 90, 132 multiprocessors and 232448 bytes");
-  traits = {device->compute_capability, device->sm_count, device->shared_memory_per_block};
-  return {};
-}
-
 /// A call on the current GPU, from its arguments to its kernel.
 struct Prepared {
   flashdma_bwd_arguments arguments;
@@ -97,6 +54,12 @@ struct Prepared {
   bool idle = false;  ///< there is nothing to write, and no more is filled in
   Request request;
   Resolution resolution;
+  TuneSession* tuning = nullptr;
+
+  /// Of the kernel that was chosen.
+  std::size_t workspace_bytes() const {
+    return backward_workspace_bytes(arguments, resolution.config, request.device, piece_steps);
+  }
 };
 
 /// All but the resolution.
@@ -110,30 +73,35 @@ Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
   return current_device_traits(call.request.device);
 }
 
-Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
-  if (Check failure = prepare_request(arguments, call)) return failure;
-  return call.idle ? Check() : resolve(dispatch_table(), environment(), call.request, call.resolution);
+/// The overrides, the tables, and the cache of measured choices.
+Check choose(TuneSession* session, const Request& request, Resolution& resolution) {
+  if (Check failure = resolve(dispatch_table(), environment(), request, resolution)) return failure;
+  return ask_cache(session, environment(), request, resolution);
 }
 
-/// Addresses and strides of a tile bias go into the choice of its kernel, but not into the size of the workspace: it is
-/// enough for any. A failure where there is no kernel with any.
-Check largest_workspace(const Prepared& call, std::size_t& bytes) {
-  Check failure;
-  bool found = false;
-  for (const bool copies : {false, true}) {
-    if (copies && !is_copied_bias(call.arguments, true)) continue;
-    Request request = call.request;
-    request.problem.bias_copies = copies;
-    Resolution resolution;
-    if (Check refusal = resolve(dispatch_table(), environment(), request, resolution)) {
-      if (!failure) failure = std::move(refusal);
-      continue;
-    }
-    found = true;
-    bytes =
-        std::max(bytes, backward_workspace_bytes(call.arguments, resolution.config, request.device, call.piece_steps));
-  }
-  return found ? Check() : failure;
+Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
+  if (Check failure = prepare_request(arguments, call)) return failure;
+  if (call.idle) return {};
+  call.tuning = tuning();
+  if (Check failure = choose(call.tuning, call.request, call.resolution)) return failure;
+  if (call.resolution.cache != CacheAnswer::not_asked)
+    call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
+  return {};
+}
+
+/// For whatever monitors the call.
+CallDescription description_of(const Prepared& call, std::size_t workspace_bytes, cudaStream_t stream) {
+  const Resolution& resolution = call.resolution;
+  CallDescription description;
+  description.problem = call.request.problem;
+  description.tag = call.arguments.tag;
+  description.kernel = resolution.kernel->name.data();
+  description.row_file = deciding_place(resolution);
+  description.row_line = deciding_line(resolution);
+  description.tier = resolution.tier;
+  description.workspace_bytes = workspace_bytes;
+  description.stream = stream;
+  return description;
 }
 
 /// The arguments of a plan's functions: with a mask, and without a plan.
@@ -169,13 +137,8 @@ void copy_text(char (&field)[Size], std::string_view text) {
 void describe(const Request& request, const Resolution& resolution, flashdma_bwd_selection& selection) {
   selection.compute_capability = request.device.compute_capability;
   selection.tier = resolution.tier;
-  if (resolution.row != nullptr) {
-    selection.row_line = resolution.row->line;
-    copy_text(selection.row_file, resolution.row->file);
-  } else {
-    copy_text(selection.row_file,
-              resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL");
-  }
+  selection.row_line = deciding_line(resolution);
+  copy_text(selection.row_file, deciding_place(resolution));
   copy_text(selection.row_architecture, word(resolution.config.architecture));
   copy_text(selection.kernel, resolution.kernel->name);
 }
@@ -197,8 +160,16 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   if (has_no_outputs(*arguments)) return "no output has an element: no kernel runs\n";
   const flashdma_bwd_arguments a = without_idle_parts(*arguments);
   Request request = request_for(a);
-  if (const Check failure = device_for(device, request.device)) return failure->message + '\n';
-  return mask_text(a) + explain_resolution(dispatch_table(), environment(), request);
+  if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
+  Resolution resolution;
+  TuneSession* session = tuning();
+  std::string by_cache;
+  if (!resolve(dispatch_table(), environment(), request, resolution)) {
+    const Check failure = ask_cache(session, environment(), request, resolution);
+    by_cache = failure ? "this build: " + failure->message + "\nwithout the cache:\n"
+                       : explain_cache(session, request, resolution);
+  }
+  return mask_text(a) + by_cache + explain_resolution(dispatch_table(), environment(), request);
 }
 
 }  // namespace
@@ -237,7 +208,8 @@ const char* flashdma_bwd_code_name(flashdma_bwd_code code) {
 }
 
 const char* flashdma_bwd_last_message(void) {
-  return last_message.fixed != nullptr ? last_message.fixed : last_message.text.c_str();
+  const LastMessage& message = last_message();
+  return message.fixed != nullptr ? message.fixed : message.text.c_str();
 }
 
 void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments) {
@@ -253,7 +225,12 @@ flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* argu
     Prepared call;
     if (Check failure = prepare_request(arguments, call)) return failure;
     *bytes = 0;
-    return call.idle ? Check() : largest_workspace(call, *bytes);
+    if (call.idle) return {};
+    const auto bytes_of = [&](const KernelConfig& config) {
+      return backward_workspace_bytes(call.arguments, config, call.request.device, call.piece_steps);
+    };
+    return largest_workspace(dispatch_table(), environment(), tuning(), call.request,
+                             is_copied_bias(call.arguments, true), bytes_of, *bytes);
   });
 }
 
@@ -264,13 +241,21 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (Check failure = prepare_call(arguments, call)) return failure;
     if (call.idle) return {};
     if (Check failure = check_memory(call.arguments)) return failure;
-    const KernelEntry& kernel = *call.resolution.kernel;
-    const std::size_t needed =
-        backward_workspace_bytes(call.arguments, kernel.config, call.request.device, call.piece_steps);
+    std::size_t needed = call.workspace_bytes();
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
+    if (call.resolution.cache == CacheAnswer::unknown) {
+      if (Check failure = measure_first_use(call.tuning, dispatch_table(), environment(), call.request, call.arguments,
+                                            workspace, workspace_bytes, stream, call.resolution))
+        return failure;
+      needed = call.workspace_bytes();
+    }
+    const KernelEntry& kernel = *call.resolution.kernel;
     log_resolution(environment(), call.request, call.resolution);
-    return cuda_check(
-        launch_backward(call.arguments, kernel, call.request.device, call.piece_steps, workspace, stream));
+    return cuda_check(monitored_launch([&] { return description_of(call, needed, stream); },
+                                       [&] {
+                                         return launch_backward(call.arguments, kernel, call.request.device,
+                                                                call.piece_steps, workspace, stream);
+                                       }));
   });
 }
 
@@ -325,15 +310,15 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
                                       flashdma_bwd_selection* selection) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(selection, "selection")) return failure;
-    if (selection->struct_size != sizeof(flashdma_bwd_selection))
-      return invalid("selection.struct_size is " + std::to_string(selection->struct_size) +
-                     ": set it to sizeof(flashdma_bwd_selection), " + std::to_string(sizeof(flashdma_bwd_selection)));
+    if (Check failure = check_struct_size("selection", "flashdma_bwd_selection", selection->struct_size,
+                                          sizeof(flashdma_bwd_selection)))
+      return failure;
     if (Check failure = check_problem(arguments)) return failure;
     if (has_no_outputs(*arguments)) return unsupported("no output has an element: no kernel runs");
     Request request = request_for(without_idle_parts(*arguments));
-    if (Check failure = device_for(device, request.device)) return failure;
+    if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;
-    if (Check failure = resolve(dispatch_table(), environment(), request, resolution)) return failure;
+    if (Check failure = choose(tuning(), request, resolution)) return failure;
     *selection = {};
     selection->struct_size = sizeof(flashdma_bwd_selection);
     describe(request, resolution, *selection);

@@ -1,4 +1,4 @@
-// The environment's overrides and log level.
+// The environment's overrides, log level and monitoring.
 //
 //     FLASHDMA_BWD_KERNEL=<canonical name>    run this kernel
 //     FLASHDMA_BWD_TABLE=<file>               rows that are tried before the built-in ones, see selection/row_text.hpp
@@ -8,6 +8,7 @@
 //                                             split
 //     FLASHDMA_BWD_TUNE_MODE, _TUNE_CACHE, _TUNE_BUDGET_MS, _TUNE_HASH: see tune_cache/tune_options.hpp
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
+//     FLASHDMA_BWD_NVTX=0|1                   an NVTX range for each backward; 0 if it is not set
 //
 // An empty value is as good as none.
 #pragma once
@@ -40,6 +41,8 @@ struct Environment {
   std::string tune_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
+  bool nvtx = false;
+  std::string nvtx_error;
 
   bool overrides_selection() const { return !kernel.empty() || architecture || has_table || !error.empty(); }
 };

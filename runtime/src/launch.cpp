@@ -6,6 +6,7 @@
 #include <flashdma_bwd/kernel_resources.hpp>
 
 #include "arguments.hpp"
+#include "common/enqueued_kernels.hpp"
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
 #include "common/side_kernels.hpp"
@@ -402,10 +403,13 @@ class Chain {
     if (result_.error == cudaSuccess && error != cudaSuccess) result_ = {error, call};
   }
   bool ok() const { return result_.error == cudaSuccess; }
-  LaunchResult result() const { return result_; }
+  LaunchResult result() const {
+    return {result_.error, result_.call, static_cast<int>(enqueued_kernels - enqueued_before_)};
+  }
 
  private:
   LaunchResult result_;
+  unsigned enqueued_before_ = enqueued_kernels;
 };
 
 }  // namespace

@@ -14,10 +14,11 @@
 
 namespace flashdma_bwd {
 
-/// The first CUDA call of a chain that failed.
+/// The first CUDA call of a chain that failed, and how many kernels were enqueued.
 struct LaunchResult {
   cudaError_t error = cudaSuccess;
   const char* call = nullptr;
+  int kernels = 0;
 };
 
 /// Bytes of workspace, a multiple of 256. `piece_steps`: items of more query tiles are split into pieces of no more, as

@@ -49,21 +49,6 @@ std::uint64_t hash_of(const Problem& p, const DeviceTraits& device) {
   return hash | 1u;
 }
 
-std::string who(const Resolution& resolution) {
-  switch (resolution.decision) {
-    case Decision::argument:
-      return "arguments.kernel";
-    case Decision::environment_kernel:
-      return "FLASHDMA_BWD_KERNEL";
-    case Decision::cache:
-      return cache_place(resolution);
-    case Decision::environment_architecture:
-    case Decision::table:
-      break;
-  }
-  return std::string(resolution.row->file) + ':' + std::to_string(resolution.row->line);
-}
-
 void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
   static SeenSet warned;
   const auto key = static_cast<std::uint64_t>(request.device.compute_capability * 8 + resolution.tier);
@@ -96,7 +81,7 @@ void log_resolution(const Environment& environment, const Request& request, cons
   static SeenSet problems;
   if (problems.is_new(hash_of(request.problem, request.device)))
     print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) +
-                      "; chosen by " + who(resolution));
+                      "; chosen by " + decider_text(resolution));
 }
 
 }  // namespace flashdma_bwd

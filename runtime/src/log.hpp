@@ -13,7 +13,7 @@ namespace flashdma_bwd {
 /// architecture serve it; at level info, which kernel runs, once for each problem.
 void log_resolution(const Environment& environment, const Request& request, const Resolution& resolution);
 
-/// At level warning and above.
+/// At level warning and above, each time.
 void log_warning(const Environment& environment, const std::string& text);
 
 }  // namespace flashdma_bwd

@@ -133,11 +133,20 @@ bool is_environment_row(const Environment& environment, const Row& row) {
   return !own.empty() && row.file.data() == own.front().file.data();
 }
 
-std::string cache_place(const Resolution& resolution) {
-  const int line = resolution.tuned->line.load(std::memory_order_relaxed);
-  if (resolution.cache_file.empty()) return "first use, in memory";
-  if (line == 0) return "first use, not in " + std::string(resolution.cache_file);
-  return std::string(resolution.cache_file) + ':' + std::to_string(line);
+const char* deciding_place(const Resolution& resolution) {
+  if (resolution.row != nullptr) return resolution.row->file.data();
+  if (resolution.tuned != nullptr) return deciding_line(resolution) == 0 ? "first use" : resolution.cache_file;
+  return resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL";
+}
+
+int deciding_line(const Resolution& resolution) {
+  if (resolution.row != nullptr) return resolution.row->line;
+  return resolution.tuned != nullptr ? resolution.tuned->line.load(std::memory_order_relaxed) : 0;
+}
+
+std::string decider_text(const Resolution& resolution) {
+  const int line = deciding_line(resolution);
+  return deciding_place(resolution) + (line != 0 ? ':' + std::to_string(line) : std::string());
 }
 
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,

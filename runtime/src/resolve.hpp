@@ -48,8 +48,16 @@ struct Resolution {
   CodeForm form = CodeForm::native;
   CacheAnswer cache = CacheAnswer::not_asked;
   const TunedChoice* tuned = nullptr;  ///< of the cache, if it decided
-  std::string_view cache_file;         ///< where that stands; empty: in memory
+  const char* cache_file = "";         ///< where that stands; empty: in memory
 };
+
+/// The file of the row or of the cache that decided, or the name of what named the kernel; "first use" of a choice that
+/// is in memory only. Ends in a NUL and is for the library's lifetime.
+const char* deciding_place(const Resolution& resolution);
+/// The line of that file; 0: it is none.
+int deciding_line(const Resolution& resolution);
+/// "<file>:<line>", or what has no lines.
+std::string decider_text(const Resolution& resolution);
 
 /// Fills `resolution` as far as it gets: with NOT_COMPILED, everything but the kernel is there.
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
@@ -60,9 +68,6 @@ std::string why_not_served(const KernelConfig& config, const Problem& problem, c
 
 /// Whether a row is of FLASHDMA_BWD_TABLE.
 bool is_environment_row(const Environment& environment, const Row& row);
-
-/// "<file>:<line>" of the choice, where the cache decided.
-std::string cache_place(const Resolution& resolution);
 
 /// What `resolve` gives as text: who decided, every candidate row, and the outcome.
 std::string explain_resolution(const DispatchTable& table, const Environment& environment, const Request& request);

@@ -230,4 +230,23 @@ TEST_CASE("a plan's size follows its mask's shape, and it needs a mask") {
   CHECK(contains(status.message(), "256 bytes"));
 }
 
+TEST_CASE("monitoring is set and told, and unknown flags and hooks of another size change nothing") {
+  CHECK(monitoring() == 0);
+  REQUIRE(set_monitoring(FLASHDMA_BWD_MONITOR_NVTX).ok());
+  const Status unknown = set_monitoring(1u << 20);
+  CHECK(unknown.code() == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(unknown.message().find("flags has unknown bits, 1048576: ") == 0);
+  CHECK(monitoring() == FLASHDMA_BWD_MONITOR_NVTX);
+  REQUIRE(set_monitoring(0).ok());
+  CHECK(monitoring() == 0);
+
+  Hooks hooks;
+  REQUIRE(set_hooks(hooks).ok());
+  hooks.struct_size -= 1;
+  const Status status = set_hooks(hooks);
+  CHECK(status.code() == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(contains(status.message(), "hooks.struct_size is " + std::to_string(hooks.struct_size)));
+  REQUIRE(clear_hooks().ok());
+}
+
 }  // namespace flashdma_bwd::testing

@@ -1,10 +1,14 @@
 // Prints what selection answers on an H100 in this process's environment: the kernel, or code and message. With
-// --table-only the call ignores the environment.
+// --table-only the call ignores the environment. With --monitoring it prints what is monitored instead.
 #include <cstdio>
 #include <cstring>
 #include <flashdma_bwd/flashdma_bwd.hpp>
 
 int main(int count, char** values) {
+  if (count > 1 && std::strcmp(values[1], "--monitoring") == 0) {
+    std::printf("monitoring: %u\n", flashdma_bwd::monitoring());
+    return 0;
+  }
   flashdma_bwd::Arguments arguments;
   arguments.data_type = FLASHDMA_BWD_BF16;
   arguments.batch = arguments.heads = arguments.heads_kv = 1;

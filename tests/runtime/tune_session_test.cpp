@@ -117,7 +117,7 @@ TEST_CASE("the first use measures, and the fastest runs from then on") {
   CHECK(chosen.kernel->name == upset.name);
   CHECK(chosen.config == chosen.kernel->config);
   CHECK(chosen.row == nullptr);
-  CHECK(cache_place(chosen) == "first use, in memory");
+  CHECK(decider_text(chosen) == "first use");
   learning.measure(request, upset.timer);
   CHECK(upset.timer.all_runs() == runs);
   // Another problem, or GPU, knows nothing of it.
@@ -145,7 +145,7 @@ TEST_CASE("what was measured is in the file, and another process chooses by it")
   Upset other(request_for_batch(7));
   first.measure(request_for_batch(7), other.timer);
   first.measure(request, upset.timer);
-  CHECK(cache_place(first.choice(request)) == path + ":2");
+  CHECK(decider_text(first.choice(request)) == path + ":2");
 
   const auto lines = read_cache(path);
   REQUIRE(lines);
@@ -163,7 +163,7 @@ TEST_CASE("what was measured is in the file, and another process chooses by it")
     Learning second(mode, path);
     const Resolution chosen = second.choice(request);
     CHECK(chosen.kernel->name == upset.name);
-    CHECK(cache_place(chosen) == path + ":2");
+    CHECK(decider_text(chosen) == path + ":2");
     CHECK(second.hash() == first.hash());
     second.session.tell_ignored(second.session.choices_for(kH100));
     CHECK(second.warnings.empty());
@@ -238,7 +238,7 @@ TEST_CASE("lines that cannot be used are told of once, by file and line, and sta
   Upset upset(request_for_batch(6));
   learning.measure(request_for_batch(6), upset.timer);
   CHECK(read_text(path).find(text) == 0);
-  CHECK(cache_place(Learning(TuneMode::read_only, path).choice(request_for_batch(6))) == path + ":9");
+  CHECK(decider_text(Learning(TuneMode::read_only, path).choice(request_for_batch(6))) == path + ":9");
 }
 
 TEST_CASE("each kind of line that cannot be used says why") {
@@ -276,7 +276,7 @@ TEST_CASE("where the file cannot be written the choices stay in memory until it 
     Upset upset(request_for_batch(batch));
     learning.measure(request_for_batch(batch), upset.timer);
     CHECK(learning.choice(request_for_batch(batch)).kernel->name == upset.name);
-    CHECK(cache_place(learning.choice(request_for_batch(batch))) == "first use, not in " + path);
+    CHECK(decider_text(learning.choice(request_for_batch(batch))) == "first use");
   }
   REQUIRE(learning.warnings.size() == 1);
   CHECK(contains(learning.warnings[0], "cache.jsonl.tmp cannot be created: Is a directory"));
@@ -286,7 +286,7 @@ TEST_CASE("where the file cannot be written the choices stay in memory until it 
   learning.measure(request_for_batch(3), upset.timer);
   CHECK(learning.session.unsaved() == 0);
   CHECK(read_cache(path).value->size() == 3);
-  CHECK(cache_place(learning.choice(request_for_batch(1))) == path + ":1");
+  CHECK(decider_text(learning.choice(request_for_batch(1))) == path + ":1");
   CHECK(learning.warnings.size() == 1);
 }
 

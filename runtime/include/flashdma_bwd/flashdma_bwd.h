@@ -198,7 +198,7 @@ typedef struct flashdma_bwd_arguments {
   int32_t sm_limit;                                           /* CTAs to use at most */
   /* Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
   uint16_t mask_block_q, mask_block_k;
-  uint64_t tag;       /* ignored: the caller's name for this problem, reported by hooks */
+  uint64_t tag;       /* the caller's name for this problem: hooks report it, nothing else reads it */
   const char* kernel; /* canonical name of the kernel to use instead of the table's choice; NULL: the table */
 } flashdma_bwd_arguments;
 
@@ -346,6 +346,54 @@ FLASHDMA_BWD_API size_t flashdma_bwd_kernel_count(void);
 FLASHDMA_BWD_API const char* flashdma_bwd_kernel_name(size_t index);
 /* The compiled sets, "sm80", ..., and the PTX that newer GPUs use, "compute_80"; NULL past the end. */
 FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
+
+/* What ran. All of this is off unless it is asked for, and a backward then reads one word, with a relaxed atomic load.
+ * Calls that are refused, and those without an output element, launch nothing and are neither reported nor counted. A
+ * backward that is captured in a CUDA graph is one call; replaying the graph is none. */
+
+/* What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are for
+ * the library's lifetime. Later versions of the library may add fields at the end. */
+typedef struct flashdma_bwd_call_report {
+  uint32_t struct_size;   /* the library's */
+  int32_t code;           /* flashdma_bwd_code; FLASHDMA_BWD_OK before the launch */
+  const char* problem;    /* such as "bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal", a line of a problem file */
+  uint64_t tag;           /* of the arguments */
+  const char* kernel;     /* canonical name of the configuration */
+  const char* row_file;   /* the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL" */
+  int32_t row_line;       /* of row_file; 0 where a kernel was named */
+  int32_t tier;           /* as in flashdma_bwd_selection */
+  size_t workspace_bytes; /* that the call needs */
+  flashdma_bwd_stream stream;
+  int32_t launches; /* kernels that were enqueued; 0 before the launch. Clearing memory is none */
+} flashdma_bwd_call_report;
+
+/* Runs in the thread that calls flashdma_bwd_backward, in several threads at once where several call it. It must
+ * return, not throw. It may enqueue work on the stream, and call the library: the backwards that it calls itself are
+ * not reported. */
+typedef void (*flashdma_bwd_hook)(const flashdma_bwd_call_report* report, void* user);
+
+typedef struct flashdma_bwd_hooks {
+  uint32_t struct_size;     /* sizeof(flashdma_bwd_hooks) */
+  flashdma_bwd_hook before; /* its launch; NULL: none */
+  flashdma_bwd_hook after;  /* its launch, not its kernels, which may still run; NULL: none */
+  void* user;               /* given to both */
+} flashdma_bwd_hooks;
+
+/* Replaces the process's hooks; NULL: there are none any more. Safe while other threads launch: a call has both its
+ * hooks from one setting, or none if it began while this function ran. When this function returns, no hook that was set
+ * before runs any more, and what `user` pointed to may be freed. A hook itself cannot set hooks:
+ * FLASHDMA_BWD_INVALID_ARGUMENT. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hooks* hooks);
+
+/* What is monitored beside hooks. */
+/* An NVTX range for each backward, in the domain "flashdma_bwd", named by the configuration's canonical name.
+ * FLASHDMA_BWD_NVTX=1 in the environment switches it on from the start. */
+#define FLASHDMA_BWD_MONITOR_NVTX 1u
+
+/* Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_monitoring(uint32_t flags);
+/* The flags that are set. */
+FLASHDMA_BWD_API uint32_t flashdma_bwd_monitoring(void);
 
 #ifdef __cplusplus
 }

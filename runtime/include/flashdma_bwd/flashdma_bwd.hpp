@@ -7,6 +7,7 @@
 #include <flashdma_bwd/flashdma_bwd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@ using MaskPlan = flashdma_bwd_mask_plan;
 using Selection = flashdma_bwd_selection;
 using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
+using TuningState = flashdma_bwd_tuning_state;
+using CallReport = flashdma_bwd_call_report;
 
 /// The arguments of one backward pass, with every field at its default.
 struct Arguments : flashdma_bwd_arguments {
@@ -105,6 +108,52 @@ inline std::vector<std::string_view> architectures() {
   for (std::size_t i = 0; flashdma_bwd_architecture_name(i) != nullptr; ++i)
     names.emplace_back(flashdma_bwd_architecture_name(i));
   return names;
+}
+
+/// What runs before and after the launch of each backward: none of it by default. See flashdma_bwd_hook.
+struct Hooks : flashdma_bwd_hooks {
+  Hooks() : flashdma_bwd_hooks{sizeof(flashdma_bwd_hooks), nullptr, nullptr, nullptr} {}
+};
+
+/// Replaces the process's hooks. Safe while other threads launch; the hooks of before have run when it returns.
+inline Status set_hooks(const Hooks& hooks) {
+  return detail::status(flashdma_bwd_set_hooks(&hooks));
+}
+
+/// Leaves the process without hooks. What their `user` pointed to may be freed then.
+inline Status clear_hooks() {
+  return detail::status(flashdma_bwd_set_hooks(nullptr));
+}
+
+/// Sets what is monitored beside hooks: FLASHDMA_BWD_MONITOR_* flags.
+inline Status set_monitoring(std::uint32_t flags) {
+  return detail::status(flashdma_bwd_set_monitoring(flags));
+}
+
+/// The flags that are set.
+inline std::uint32_t monitoring() {
+  return flashdma_bwd_monitoring();
+}
+
+/// How the library learns which kernel is the fastest: not at all by default. See flashdma_bwd_tuning.
+struct Tuning : flashdma_bwd_tuning {
+  Tuning() { flashdma_bwd_tuning_init(this); }
+};
+
+/// Replaces what the environment or an earlier call has set, and reads the cache.
+inline Status set_tuning(const Tuning& tuning) {
+  return detail::status(flashdma_bwd_set_tuning(&tuning));
+}
+
+/// No more measurements: from now on choices are what they are.
+inline Status freeze_tuning() {
+  return detail::status(flashdma_bwd_freeze_tuning());
+}
+
+/// The choices for the current device, or for `device`, and their hash, by which the ranks of a job compare them.
+inline Status get_tuning(TuningState& state, const Device* device = nullptr) {
+  state.struct_size = sizeof(TuningState);
+  return detail::status(flashdma_bwd_get_tuning(device, &state));
 }
 
 }  // namespace flashdma_bwd

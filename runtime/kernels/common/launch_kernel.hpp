@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "common/enqueued_kernels.hpp"
+
 namespace flashdma_bwd {
 
 struct Grid {
@@ -40,7 +42,9 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), const Grid& grid, unsig
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, kernel, static_cast<Arguments&&>(arguments)...);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Arguments&&>(arguments)...);
+  if (error == cudaSuccess) ++enqueued_kernels;
+  return error;
 }
 
 }  // namespace flashdma_bwd

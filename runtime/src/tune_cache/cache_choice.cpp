@@ -41,7 +41,7 @@ Check ask_cache(TuneSession* session, const Environment& environment, const Requ
   resolution.cache = CacheAnswer::chosen;
   resolution.decision = Decision::cache;
   resolution.tuned = choice;
-  resolution.cache_file = session->options().cache;
+  resolution.cache_file = session->options().cache.c_str();
   resolution.config = choice->kernel->config;
   resolution.kernel = choice->kernel;
   resolution.row = nullptr;
@@ -67,7 +67,7 @@ std::string explain_cache(TuneSession* session, const Request& request, const Re
       break;
   }
   const CacheRecord& record = resolution.tuned->record;
-  std::string text = cache_place(resolution) + " decides: " + record.kernel + " took " + number(record.ms) +
+  std::string text = decider_text(resolution) + " decides: " + record.kernel + " took " + number(record.ms) +
                      " ms (spread " + number(record.spread_ms) + " ms) on " + record.date + ", the fastest of " +
                      std::to_string(record.measured) + " measured of " + std::to_string(record.feasible);
   if (!record.runner_up.empty()) text += "; next: " + record.runner_up + ", " + number(record.runner_up_ms) + " ms";

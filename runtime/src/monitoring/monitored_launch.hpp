@@ -1,0 +1,58 @@
+// A launch, and what is told of it to whoever asked.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <flashdma_bwd/flashdma_bwd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <flashdma_bwd/kernel_table.hpp>
+
+#include "launch.hpp"
+#include "monitoring/hooks.hpp"
+#include "monitoring/nvtx_range.hpp"
+#include "monitoring/switches.hpp"
+#include "selection/problem_text.hpp"
+
+namespace flashdma_bwd {
+
+/// What is known of a call before its launch. Strings end in a NUL and are for the library's lifetime.
+struct CallDescription {
+  Problem problem;
+  std::uint64_t tag = 0;
+  const char* kernel = nullptr;    ///< canonical name
+  const char* row_file = nullptr;  ///< or what named the kernel
+  int row_line = 0;
+  int tier = 0;
+  std::size_t workspace_bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+/// Around a launch of which something is monitored: made before it, finished after it.
+class LaunchMonitor {
+ public:
+  LaunchMonitor(std::uint32_t switches, const CallDescription& description);
+  void finish(const LaunchResult& result);
+
+ private:
+  CallHooks hooks_;
+  ProblemTextBuffer problem_;
+  flashdma_bwd_call_report report_{};
+  NvtxRange range_;
+};
+
+/// launch(), which returns a LaunchResult. Where nothing is monitored a relaxed load is all that is added to it;
+/// describe(), which returns a CallDescription, runs where something is.
+template <class Describe, class Launch>
+LaunchResult monitored_launch(const Describe& describe, const Launch& launch) {
+  std::uint32_t switches = monitoring_switches.load(std::memory_order_relaxed);
+  if (switches == 0) return launch();
+  if ((switches & kMonitorUnread) != 0) switches = read_switches();
+  if (switches == 0) return launch();
+  LaunchMonitor monitor(switches, describe());
+  const LaunchResult result = launch();
+  monitor.finish(result);
+  return result;
+}
+
+}  // namespace flashdma_bwd
