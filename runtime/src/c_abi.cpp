@@ -73,17 +73,12 @@ Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
   return current_device_traits(call.request.device);
 }
 
-/// The overrides, the tables, and the cache of measured choices.
-Check choose(TuneSession* session, const Request& request, Resolution& resolution) {
-  if (Check failure = resolve(dispatch_table(), environment(), request, resolution)) return failure;
-  return ask_cache(session, environment(), request, resolution);
-}
-
 Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
   if (Check failure = prepare_request(arguments, call)) return failure;
   if (call.idle) return {};
   call.tuning = tuning();
-  if (Check failure = choose(call.tuning, call.request, call.resolution)) return failure;
+  if (Check failure = choose_kernel(dispatch_table(), environment(), call.tuning, call.request, call.resolution))
+    return failure;
   if (call.resolution.cache != CacheAnswer::not_asked)
     call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
   return {};
@@ -161,15 +156,7 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   const flashdma_bwd_arguments a = without_idle_parts(*arguments);
   Request request = request_for(a);
   if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
-  Resolution resolution;
-  TuneSession* session = tuning();
-  std::string by_cache;
-  if (!resolve(dispatch_table(), environment(), request, resolution)) {
-    const Check failure = ask_cache(session, environment(), request, resolution);
-    by_cache = failure ? "this build: " + failure->message + "\nwithout the cache:\n"
-                       : explain_cache(session, request, resolution);
-  }
-  return mask_text(a) + by_cache + explain_resolution(dispatch_table(), environment(), request);
+  return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
 }
 
 }  // namespace
@@ -318,7 +305,7 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
     Request request = request_for(without_idle_parts(*arguments));
     if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;
-    if (Check failure = choose(tuning(), request, resolution)) return failure;
+    if (Check failure = choose_kernel(dispatch_table(), environment(), tuning(), request, resolution)) return failure;
     *selection = {};
     selection->struct_size = sizeof(flashdma_bwd_selection);
     describe(request, resolution, *selection);

@@ -18,9 +18,7 @@ Check largest_workspace(const DispatchTable& table, const Environment& environme
     Request asked = request;
     asked.problem.bias_copies = copies;
     Resolution resolution;
-    Check refusal = resolve(table, environment, asked, resolution);
-    if (!refusal) refusal = ask_cache(session, environment, asked, resolution);
-    if (refusal) {
+    if (Check refusal = choose_kernel(table, environment, session, asked, resolution)) {
       if (!failure) failure = std::move(refusal);
       continue;
     }

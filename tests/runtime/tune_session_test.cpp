@@ -42,17 +42,16 @@ struct Learning {
   }
   Resolution choice(const Request& request, const Environment& environment = kNothing) {
     Resolution resolution;
-    Check failure = resolve(build().table(), environment, request, resolution);
-    if (!failure) failure = ask_cache(&session, environment, request, resolution);
+    const Check failure = choose_kernel(build().table(), environment, &session, request, resolution);
     INFO((failure ? failure->message : ""));
     REQUIRE_FALSE(failure);
     return resolution;
   }
   std::string refusal(const Request& request) {
     Resolution resolution;
-    REQUIRE_FALSE(resolve(build().table(), kNothing, request, resolution));
-    const Check failure = ask_cache(&session, kNothing, request, resolution);
+    const Check failure = choose_kernel(build().table(), kNothing, &session, request, resolution);
     if (!failure) return {};
+    CHECK(contains(explain_choice(build().table(), kNothing, &session, request), failure->message));
     CHECK(failure->code == FLASHDMA_BWD_OVERRIDE_ERROR);
     return failure->message;
   }
@@ -129,11 +128,11 @@ TEST_CASE("the first use measures, and the fastest runs from then on") {
 TEST_CASE("without a session nothing is asked") {
   Resolution resolution;
   const Request request = request_for_batch(2);
-  REQUIRE_FALSE(resolve(Learning::build().table(), kNothing, request, resolution));
-  REQUIRE_FALSE(ask_cache(nullptr, kNothing, request, resolution));
+  const DispatchTable& table = Learning::build().table();
+  REQUIRE_FALSE(choose_kernel(table, kNothing, nullptr, request, resolution));
   CHECK(resolution.decision == Decision::table);
   CHECK(resolution.cache == CacheAnswer::not_asked);
-  CHECK(explain_cache(nullptr, request, resolution).empty());
+  CHECK(explain_choice(table, kNothing, nullptr, request) == explain_resolution(table, kNothing, request));
 }
 
 TEST_CASE("what was measured is in the file, and another process chooses by it") {
@@ -549,7 +548,10 @@ TEST_CASE("explanations say what the cache has") {
   Learning learning(TuneMode::first_use, path);
   const Request request = request_for_batch(2);
   const auto text = [&](const Request& asked) {
-    return explain_cache(&learning.session, asked, learning.choice(asked));
+    const std::string without = explain_resolution(Learning::build().table(), kNothing, asked);
+    const std::string whole = explain_choice(Learning::build().table(), kNothing, &learning.session, asked);
+    REQUIRE(whole.ends_with(without));
+    return whole.substr(0, whole.size() - without.size());
   };
   CHECK(text(request) ==
         path + " has no choice for this problem on this GPU: the next backward that is not captured measures it\n");

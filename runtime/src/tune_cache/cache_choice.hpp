@@ -8,11 +8,16 @@ namespace flashdma_bwd {
 
 /// Replaces the table's choice by the session's, if it has one. `resolution` is what `resolve` gave. The session is not
 /// asked where an override decided (arguments.kernel, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH, a row of
-/// FLASHDMA_BWD_TABLE), where the call wants the table only, and where there are no pairs of a query and a key. A
-/// failure: the session's options cannot be honoured. nullptr: there is no session.
+/// FLASHDMA_BWD_TABLE), where the call wants the table only, and where there are no pairs of a query and a key. nullptr:
+/// there is no session. A failure: the session's options cannot be honoured.
 Check ask_cache(TuneSession* session, const Environment& environment, const Request& request, Resolution& resolution);
 
-/// Lines that say what the cache has for this request, each ending in a newline; empty: it is not asked.
-std::string explain_cache(TuneSession* session, const Request& request, const Resolution& resolution);
+/// `resolve`, and then `ask_cache`.
+Check choose_kernel(const DispatchTable& table, const Environment& environment, TuneSession* session,
+                    const Request& request, Resolution& resolution);
+
+/// The same as text: what the cache has for this request, and what there is without it.
+std::string explain_choice(const DispatchTable& table, const Environment& environment, TuneSession* session,
+                           const Request& request);
 
 }  // namespace flashdma_bwd
