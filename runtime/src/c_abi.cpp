@@ -55,6 +55,7 @@ struct Prepared {
   Request request;
   Resolution resolution;
   TuneSession* tuning = nullptr;
+  CacheAnswer cache = CacheAnswer::not_asked;  ///< before anything was measured
 
   /// Of the kernel that was chosen.
   std::size_t workspace_bytes() const {
@@ -79,8 +80,8 @@ Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
   call.tuning = tuning();
   if (Check failure = choose_kernel(dispatch_table(), environment(), call.tuning, call.request, call.resolution))
     return failure;
-  if (call.resolution.cache != CacheAnswer::not_asked)
-    call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
+  call.cache = call.resolution.cache;
+  if (call.cache != CacheAnswer::not_asked) call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
   return {};
 }
 
@@ -91,9 +92,11 @@ CallDescription description_of(const Prepared& call, std::size_t workspace_bytes
   description.problem = call.request.problem;
   description.tag = call.arguments.tag;
   description.kernel = resolution.kernel->name.data();
+  description.kernel_index = static_cast<std::size_t>(resolution.kernel - dispatch_table().kernels.data());
   description.row_file = deciding_place(resolution);
   description.row_line = deciding_line(resolution);
   description.tier = resolution.tier;
+  description.cache = call.cache;
   description.workspace_bytes = workspace_bytes;
   description.stream = stream;
   return description;
@@ -230,7 +233,7 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (Check failure = check_memory(call.arguments)) return failure;
     std::size_t needed = call.workspace_bytes();
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
-    if (call.resolution.cache == CacheAnswer::unknown) {
+    if (call.cache == CacheAnswer::unknown) {
       if (Check failure = measure_first_use(call.tuning, dispatch_table(), environment(), call.request, call.arguments,
                                             workspace, workspace_bytes, stream, call.resolution))
         return failure;

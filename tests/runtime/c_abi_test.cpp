@@ -249,4 +249,44 @@ TEST_CASE("monitoring is set and told, and unknown flags and hooks of another si
   REQUIRE(clear_hooks().ok());
 }
 
+TEST_CASE("counters are read and reset, and refused without their size or a kernel") {
+  Counters counters{};
+  REQUIRE(read_counters(counters).ok());
+  CHECK(counters.calls == 0);
+  REQUIRE(set_monitoring(FLASHDMA_BWD_MONITOR_COUNTERS).ok());
+  std::memset(&counters, 0xff, sizeof counters);
+  REQUIRE(read_counters(counters).ok());
+  CHECK(counters.struct_size == sizeof counters);
+  CHECK(counters.calls == 0);
+  CHECK(counters.tier_calls[FLASHDMA_BWD_TIERS - 1] == 0);
+  CHECK(counters.milliseconds == 0);
+  CHECK(counters.cache_misses == 0);
+  CHECK(kernel_counters().empty());
+  CHECK(reset_counters().ok());
+  REQUIRE(set_monitoring(0).ok());
+
+  counters.struct_size = 4;
+  CHECK(flashdma_bwd_read_counters(&counters) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(contains(flashdma_bwd_last_message(), "counters.struct_size is 4"));
+  CHECK(flashdma_bwd_read_counters(nullptr) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  flashdma_bwd_kernel_counters kernel{};
+  CHECK(flashdma_bwd_read_kernel_counters(0, &kernel) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  kernel.struct_size = sizeof kernel;
+  CHECK(flashdma_bwd_read_kernel_counters(kernels().size(), &kernel) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(contains(flashdma_bwd_last_message(), "this build has " + std::to_string(kernels().size()) + " kernels"));
+}
+
+TEST_CASE("timing is on, with counters, or refused without a GPU and then nothing is") {
+  REQUIRE(set_monitoring(0).ok());
+  const Status status = set_monitoring(FLASHDMA_BWD_MONITOR_TIMING);
+  INFO(status.message());
+  if (status.ok()) {
+    CHECK(monitoring() == (FLASHDMA_BWD_MONITOR_TIMING | FLASHDMA_BWD_MONITOR_COUNTERS));
+  } else {
+    CHECK((status.code() == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE || status.code() == FLASHDMA_BWD_CUDA_ERROR));
+    CHECK(monitoring() == 0);
+  }
+  REQUIRE(set_monitoring(0).ok());
+}
+
 }  // namespace flashdma_bwd::testing

@@ -389,11 +389,54 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hoo
 /* An NVTX range for each backward, in the domain "flashdma_bwd", named by the configuration's canonical name.
  * FLASHDMA_BWD_NVTX=1 in the environment switches it on from the start. */
 #define FLASHDMA_BWD_MONITOR_NVTX 1u
+/* Calls are counted, see flashdma_bwd_counters: two relaxed atomic additions a call, no lock, no allocation. */
+#define FLASHDMA_BWD_MONITOR_COUNTERS 2u
+/* Calls are counted and timed, by two CUDA events that are recorded into the call's stream; nothing waits for them. A
+ * call asks whether up to four earlier ones are finished, under a lock that it shares with other threads. The events,
+ * for 512 calls in flight, are created when this flag is set, for the device that is current then: set it again with
+ * another current device to time calls there, too. A call is not timed while its stream is captured, while all events
+ * are in flight, on a device without events, and where CUDA refuses to record them. */
+#define FLASHDMA_BWD_MONITOR_TIMING 4u
 
 /* Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_monitoring(uint32_t flags);
-/* The flags that are set. */
+/* The flags that are set. FLASHDMA_BWD_MONITOR_TIMING sets FLASHDMA_BWD_MONITOR_COUNTERS, too. */
 FLASHDMA_BWD_API uint32_t flashdma_bwd_monitoring(void);
+
+#define FLASHDMA_BWD_TIERS 4 /* 0, 1, ... of flashdma_bwd_selection.tier */
+
+/* Since counters were first switched on, or reset. Calls are those whose kernels were all enqueued. Where other threads
+ * launch meanwhile, a call may be in some of the numbers and not yet in others. */
+typedef struct flashdma_bwd_counters {
+  uint32_t struct_size;                    /* sizeof(flashdma_bwd_counters), set by the caller */
+  uint32_t reserved;                       /* 0 */
+  uint64_t calls;                          /* while FLASHDMA_BWD_MONITOR_COUNTERS was set */
+  uint64_t tier_calls[FLASHDMA_BWD_TIERS]; /* of them, by tier: those from [1] on ran an older architecture's rows */
+  uint64_t timed_calls;                    /* of them, whose time is known */
+  uint64_t unfinished_calls;               /* of them, whose time will be known */
+  uint64_t untimed_calls;                  /* of them, that FLASHDMA_BWD_MONITOR_TIMING could not time */
+  double milliseconds;                     /* of the timed calls: from when the stream came to the call until its end */
+  uint64_t cache_hits;                     /* of them, for which the cache of measured choices decided */
+  uint64_t cache_misses;                   /* of them, that asked it in vain, the first uses that measured among them */
+} flashdma_bwd_counters;
+
+/* The same of one configuration. */
+typedef struct flashdma_bwd_kernel_counters {
+  uint32_t struct_size; /* sizeof(flashdma_bwd_kernel_counters), set by the caller */
+  uint32_t reserved;    /* 0 */
+  uint64_t calls;
+  uint64_t timed_calls;
+  double milliseconds;
+} flashdma_bwd_kernel_counters;
+
+/* Looks which timed calls are finished, without waiting for any, and fills *counters. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_counters(flashdma_bwd_counters* counters);
+/* The same for the kernel of flashdma_bwd_kernel_name(index), with the times that calls and flashdma_bwd_read_counters
+ * have found. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_kernel_counters(size_t index,
+                                                                     flashdma_bwd_kernel_counters* counters);
+/* Sets all counters to 0. Calls that are still being timed will not be in them. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_reset_counters(void);
 
 #ifdef __cplusplus
 }

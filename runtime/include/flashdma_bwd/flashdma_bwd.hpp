@@ -23,6 +23,7 @@ using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
 using TuningState = flashdma_bwd_tuning_state;
 using CallReport = flashdma_bwd_call_report;
+using Counters = flashdma_bwd_counters;
 
 /// The arguments of one backward pass, with every field at its default.
 struct Arguments : flashdma_bwd_arguments {
@@ -154,6 +155,37 @@ inline Status freeze_tuning() {
 inline Status get_tuning(TuningState& state, const Device* device = nullptr) {
   state.struct_size = sizeof(TuningState);
   return detail::status(flashdma_bwd_get_tuning(device, &state));
+}
+
+/// What was called since counters were first switched on or reset; waits for nothing.
+inline Status read_counters(Counters& counters) {
+  counters.struct_size = sizeof(Counters);
+  return detail::status(flashdma_bwd_read_counters(&counters));
+}
+
+/// The counters of one configuration.
+struct KernelCounters {
+  std::string_view kernel;  ///< canonical name
+  std::uint64_t calls = 0;
+  std::uint64_t timed_calls = 0;
+  double milliseconds = 0;  ///< of the timed calls
+};
+
+/// Of the configurations that were called, sorted by name. Times are in it as far as calls and `read_counters` have
+/// found them.
+inline std::vector<KernelCounters> kernel_counters() {
+  std::vector<KernelCounters> called;
+  flashdma_bwd_kernel_counters counters{};
+  counters.struct_size = sizeof counters;
+  for (std::size_t i = 0; i < flashdma_bwd_kernel_count(); ++i)
+    if (flashdma_bwd_read_kernel_counters(i, &counters) == FLASHDMA_BWD_OK && counters.calls != 0)
+      called.push_back({flashdma_bwd_kernel_name(i), counters.calls, counters.timed_calls, counters.milliseconds});
+  return called;
+}
+
+/// Sets all counters to 0.
+inline Status reset_counters() {
+  return detail::status(flashdma_bwd_reset_counters());
 }
 
 }  // namespace flashdma_bwd

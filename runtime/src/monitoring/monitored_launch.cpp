@@ -22,18 +22,36 @@ flashdma_bwd_call_report report_of(const CallDescription& description, const cha
 }  // namespace
 
 LaunchMonitor::LaunchMonitor(std::uint32_t switches, const CallDescription& description)
-    : hooks_((switches & kMonitorHooks) != 0),
+    : switches_(switches),
+      kernel_index_(description.kernel_index),
+      cache_(description.cache),
+      hooks_((switches & kMonitorHooks) != 0),
       problem_(description.problem),
       report_(report_of(description, problem_.c_str())) {
   hooks_.before(report_);
-  if ((switches & FLASHDMA_BWD_MONITOR_NVTX) != 0) range_.begin(description.kernel);
+  if ((switches_ & FLASHDMA_BWD_MONITOR_NVTX) != 0) range_.begin(report_.kernel);
+  if ((switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) timer_.start(report_.stream);
 }
 
 void LaunchMonitor::finish(const LaunchResult& result) {
+  const bool launched = result.error == cudaSuccess;
+  if ((switches_ & FLASHDMA_BWD_MONITOR_COUNTERS) != 0) count(launched);
   range_.end();
-  report_.code = result.error == cudaSuccess ? FLASHDMA_BWD_OK : FLASHDMA_BWD_CUDA_ERROR;
+  report_.code = launched ? FLASHDMA_BWD_OK : FLASHDMA_BWD_CUDA_ERROR;
   report_.launches = result.kernels;
   hooks_.after(report_);
+}
+
+void LaunchMonitor::count(bool launched) {
+  CallCounters& counters = *call_counters();
+  const bool timed = timer_.stop(report_.stream, kernel_index_, launched);
+  if (!launched) return;
+  counters.add_call(kernel_index_, report_.tier);
+  if (cache_ == CacheAnswer::chosen)
+    counters.add_cache_hit();
+  else if (cache_ != CacheAnswer::not_asked)
+    counters.add_cache_miss();
+  if (!timed && (switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) counters.add_untimed_call();
 }
 
 }  // namespace flashdma_bwd

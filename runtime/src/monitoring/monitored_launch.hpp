@@ -9,9 +9,11 @@
 #include <flashdma_bwd/kernel_table.hpp>
 
 #include "launch.hpp"
+#include "monitoring/call_timer.hpp"
 #include "monitoring/hooks.hpp"
 #include "monitoring/nvtx_range.hpp"
 #include "monitoring/switches.hpp"
+#include "resolve.hpp"
 #include "selection/problem_text.hpp"
 
 namespace flashdma_bwd {
@@ -21,9 +23,11 @@ struct CallDescription {
   Problem problem;
   std::uint64_t tag = 0;
   const char* kernel = nullptr;    ///< canonical name
+  std::size_t kernel_index = 0;    ///< of the build's kernels
   const char* row_file = nullptr;  ///< or what named the kernel
   int row_line = 0;
   int tier = 0;
+  CacheAnswer cache = CacheAnswer::not_asked;  ///< before anything was measured
   std::size_t workspace_bytes = 0;
   cudaStream_t stream = nullptr;
 };
@@ -35,10 +39,16 @@ class LaunchMonitor {
   void finish(const LaunchResult& result);
 
  private:
+  void count(bool launched);
+
+  const std::uint32_t switches_;
+  const std::size_t kernel_index_;
+  const CacheAnswer cache_;
   CallHooks hooks_;
   ProblemTextBuffer problem_;
   flashdma_bwd_call_report report_{};
   NvtxRange range_;
+  CallTimer timer_;
 };
 
 /// launch(), which returns a LaunchResult. Where nothing is monitored a relaxed load is all that is added to it;
@@ -49,6 +59,7 @@ LaunchResult monitored_launch(const Describe& describe, const Launch& launch) {
   if (switches == 0) return launch();
   if ((switches & kMonitorUnread) != 0) switches = read_switches();
   if (switches == 0) return launch();
+  std::atomic_thread_fence(std::memory_order_acquire);  // what was made before it was switched on is seen
   LaunchMonitor monitor(switches, describe());
   const LaunchResult result = launch();
   monitor.finish(result);

@@ -9,7 +9,8 @@
 namespace flashdma_bwd {
 
 /// The flags that callers set, then what has functions of its own.
-inline constexpr std::uint32_t kMonitorFlags = FLASHDMA_BWD_MONITOR_NVTX;
+inline constexpr std::uint32_t kMonitorFlags =
+    FLASHDMA_BWD_MONITOR_NVTX | FLASHDMA_BWD_MONITOR_COUNTERS | FLASHDMA_BWD_MONITOR_TIMING;
 inline constexpr std::uint32_t kMonitorHooks = 1u << 16;
 inline constexpr std::uint32_t kMonitorUnread = 1u << 31;  ///< the environment may still ask for something
 
