@@ -8,8 +8,8 @@ namespace flashdma_bwd {
 
 /// Replaces the table's choice by the session's, if it has one. `resolution` is what `resolve` gave. The session is not
 /// asked where an override decided (arguments.kernel, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH, a row of
-/// FLASHDMA_BWD_TABLE), where the call wants the table only, and where there are no pairs of a query and a key. nullptr:
-/// there is no session. A failure: the session's options cannot be honoured.
+/// FLASHDMA_BWD_TABLE), where the call wants the table only, and where there are no pairs of a query and a key.
+/// nullptr: there is no session. A failure: the session's options cannot be honoured.
 Check ask_cache(TuneSession* session, const Environment& environment, const Request& request, Resolution& resolution);
 
 /// `resolve`, and then `ask_cache`.
