@@ -1,4 +1,4 @@
-// flashdma-bench: times the backward on the GPU at hand, and kernel selection on the CPU.
+// flashdma-bench: times the backward on the GPU at hand, and kernel selection and monitoring on the CPU.
 #include <cuda_runtime_api.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device_problem.hpp"
+#include "monitoring_benchmark.hpp"
 #include "report.hpp"
 #include "select_benchmark.hpp"
 #include "timing.hpp"
@@ -154,12 +155,15 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--json", options.json_file, "Write the results to this file as JSON");
   app.add_option("--commit", options.commit, "The source's commit, for the report")->capture_default_str();
   CLI::App* select_command = app.add_subcommand("select", "Times kernel selection; needs no GPU");
+  CLI::App* monitoring_command =
+      app.add_subcommand("monitoring", "Times what hooks, counters and the like cost a launch; needs no GPU");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFine : kUsage;
   }
   if (select_command->parsed()) return bench::print_select_benchmark() ? kFine : kFailure;
+  if (monitoring_command->parsed()) return bench::print_monitoring_benchmark() ? kFine : kFailure;
   return run(options);
 }
 

@@ -4,12 +4,11 @@
 // arguments, reads the overrides and copies names. A shared library hides the first.
 #include "select_benchmark.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <flashdma_bwd/flashdma_bwd.hpp>
-#include <limits>
+
+#include "call_time.hpp"
 
 #if !defined(FLASHDMA_BWD_SHARED)
 #include "dispatch_table.hpp"
@@ -19,26 +18,9 @@
 namespace flashdma_bwd::bench {
 namespace {
 
-constexpr int kCalls = 20000;
-constexpr int kRepeats = 9;
 constexpr Device kDevices[] = {
     {80, 108, 166912}, {86, 82, 101376}, {89, 128, 101376}, {90, 132, 232448}, {100, 148, 232448}};
 constexpr std::int32_t kHeadDims[] = {32, 64, 96, 128, 192, 256};
-
-// Nanoseconds of one call, the fastest of several runs; negative if `call` ever returns false.
-template <class Call>
-double nanoseconds(const Call& call) {
-  using Clock = std::chrono::steady_clock;
-  double fastest = std::numeric_limits<double>::max();
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    const auto start = Clock::now();
-    for (int i = 0; i < kCalls; ++i)
-      if (!call()) return -1;
-    const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
-    fastest = std::min(fastest, elapsed.count() / kCalls);
-  }
-  return fastest;
-}
 
 // A line for each GPU, a column for each head dim. `time` gives nanoseconds, or a negative number: shown as a dash.
 // False if all are.

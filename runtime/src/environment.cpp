@@ -61,6 +61,7 @@ void read_environment(Environment& environment, const std::function<const char*(
     environment.log = LogLevel::info;
   else if (!level.empty() && level != "warning")
     environment.log_error = "FLASHDMA_BWD_LOG is `" + level + "`: it must be off, warning or info; warning is used";
+  environment.capture = value_of(get, "FLASHDMA_BWD_CAPTURE");
   const std::string nvtx = value_of(get, "FLASHDMA_BWD_NVTX");
   environment.nvtx = nvtx == "1";
   if (!nvtx.empty() && nvtx != "0" && nvtx != "1")

@@ -8,6 +8,7 @@
 //                                             split
 //     FLASHDMA_BWD_TUNE_MODE, _TUNE_CACHE, _TUNE_BUDGET_MS, _TUNE_HASH: see tune_cache/tune_options.hpp
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
+//     FLASHDMA_BWD_CAPTURE=<file>             append the problems of backwards, see monitoring/problem_capture.hpp
 //     FLASHDMA_BWD_NVTX=0|1                   an NVTX range for each backward; 0 if it is not set
 //
 // An empty value is as good as none.
@@ -41,6 +42,7 @@ struct Environment {
   std::string tune_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
+  std::string capture;  ///< empty: not given
   bool nvtx = false;
   std::string nvtx_error;
 

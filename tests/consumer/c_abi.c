@@ -1,5 +1,6 @@
 /* A C11 program that uses the library: lists, select and explain for a GPU that need not be here, an error with its
- * message, and a backward on the CPU whose gradients are known. Exits with 0 if everything is as it should be. */
+ * message, hooks and counters, and a backward on the CPU whose gradients are known. Exits with 0 if everything is as it
+ * should be. */
 #include <flashdma_bwd/flashdma_bwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,38 @@ static void check_selection(void) {
   CHECK(strstr(flashdma_bwd_last_message(), "head_dim is 100") != NULL);
 }
 
+static void count_report(const flashdma_bwd_call_report* report, void* user) {
+  CHECK(report->struct_size >= sizeof *report && strlen(report->problem) > 0 && strlen(report->kernel) > 0);
+  ++*(int*)user;
+}
+
+static void check_monitoring(void) {
+  int reports = 0;
+  size_t i;
+  flashdma_bwd_hooks hooks = {.struct_size = sizeof hooks, .before = count_report, .after = NULL, .user = &reports};
+  flashdma_bwd_counters counters = {.struct_size = sizeof counters};
+  flashdma_bwd_kernel_counters kernel = {.struct_size = sizeof kernel};
+
+  CHECK(flashdma_bwd_set_hooks(&hooks) == FLASHDMA_BWD_OK);
+  CHECK(flashdma_bwd_set_monitoring(FLASHDMA_BWD_MONITOR_COUNTERS | FLASHDMA_BWD_MONITOR_NVTX) == FLASHDMA_BWD_OK);
+  CHECK(flashdma_bwd_monitoring() == (FLASHDMA_BWD_MONITOR_COUNTERS | FLASHDMA_BWD_MONITOR_NVTX));
+  CHECK(flashdma_bwd_read_counters(&counters) == FLASHDMA_BWD_OK);
+  CHECK(counters.calls == 0 && counters.tier_calls[FLASHDMA_BWD_TIERS - 1] == 0 && counters.milliseconds == 0);
+  for (i = 0; i < flashdma_bwd_kernel_count(); ++i)
+    CHECK(flashdma_bwd_read_kernel_counters(i, &kernel) == FLASHDMA_BWD_OK && kernel.calls == 0);
+  CHECK(flashdma_bwd_read_kernel_counters(i, &kernel) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(flashdma_bwd_reset_counters() == FLASHDMA_BWD_OK);
+  counters.struct_size = 0;
+  CHECK(flashdma_bwd_read_counters(&counters) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(flashdma_bwd_set_monitoring(1u << 30) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  hooks.struct_size = 0;
+  CHECK(flashdma_bwd_set_hooks(&hooks) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(strstr(flashdma_bwd_last_message(), "hooks.struct_size is 0") != NULL);
+  CHECK(flashdma_bwd_set_monitoring(0) == FLASHDMA_BWD_OK);
+  CHECK(flashdma_bwd_set_hooks(NULL) == FLASHDMA_BWD_OK);
+  CHECK(reports == 0); /* nothing was launched */
+}
+
 /* One query and one key: P = 1, so that dV = dO, and dS = 0 because O = V. */
 static void check_backward(void) {
   static _Alignas(16) uint16_t q[HEAD_DIM], k[HEAD_DIM], v[HEAD_DIM], out[HEAD_DIM], d_out[HEAD_DIM];
@@ -94,6 +127,7 @@ static void check_backward(void) {
 int main(void) {
   check_lists();
   check_selection();
+  check_monitoring();
   check_backward();
   puts("C ABI: fine");
   return 0;

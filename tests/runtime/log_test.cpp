@@ -1,35 +1,14 @@
 // What the library says on stderr, and how often.
 #include "log.hpp"
 
-#include <unistd.h>
-
-#include <cstdio>
-#include <functional>
 #include <string>
 
+#include "captured_stderr.hpp"
 #include "support/catch.hpp"
 #include "tables.hpp"
 
 namespace flashdma_bwd::testing {
 namespace {
-
-/// What `body` writes to stderr.
-std::string captured(const std::function<void()>& body) {
-  std::FILE* file = std::tmpfile();
-  REQUIRE(file != nullptr);
-  std::fflush(stderr);
-  const int saved = dup(STDERR_FILENO);
-  dup2(fileno(file), STDERR_FILENO);
-  body();
-  std::fflush(stderr);
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  std::string text;
-  std::rewind(file);
-  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
-  std::fclose(file);
-  return text;
-}
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -43,7 +22,7 @@ std::string said(LogLevel level, const DispatchTable& table, const DeviceTraits&
   request.problem.batch = batch;
   Resolution resolution;
   REQUIRE_FALSE(resolve(table, environment, request, resolution));
-  return captured([&] { log_resolution(environment, request, resolution); });
+  return captured_stderr([&] { log_resolution(environment, request, resolution); });
 }
 
 }  // namespace
@@ -82,8 +61,8 @@ TEST_CASE("a log level that cannot be read is told once") {
   Resolution resolution;
   REQUIRE_FALSE(resolve(build.table(), environment, request, resolution));
   const auto say = [&] { log_resolution(environment, request, resolution); };
-  CHECK(captured(say) == "flashdma_bwd: warning: FLASHDMA_BWD_LOG is wrong\n");
-  CHECK(captured(say).empty());
+  CHECK(captured_stderr(say) == "flashdma_bwd: warning: FLASHDMA_BWD_LOG is wrong\n");
+  CHECK(captured_stderr(say).empty());
 }
 
 }  // namespace flashdma_bwd::testing

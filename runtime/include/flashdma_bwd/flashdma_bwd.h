@@ -324,13 +324,12 @@ FLASHDMA_BWD_API void flashdma_bwd_tuning_init(flashdma_bwd_tuning* tuning);
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tuning* tuning);
 
 /* No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
- * ranks of one job do this after some steps and compare their hashes, or share the file of one of them:
+ * ranks of one job do this after some steps and compare their hashes, or all read one finished file from the start:
  *
  *     flashdma_bwd_freeze_tuning();
  *     flashdma_bwd_tuning_state state = {.struct_size = sizeof state};
  *     flashdma_bwd_get_tuning(NULL, &state);
- *     if (!same_on_all_ranks(state.hash)) ...   every rank then calls flashdma_bwd_set_tuning, READ_ONLY, with the
- *                                               file and the hash of rank 0
+ *     if (!same_on_all_ranks(state.hash)) flashdma_bwd_set_tuning(&off);     with one answer for all ranks
  *
  * A deterministic problem (FLASHDMA_BWD_FLAG_DETERMINISTIC) must have the same kernel on every run, and a file may have
  * got more lines since the last: it is measured like any other, but its choice is used only where tuning.hash or
@@ -349,7 +348,10 @@ FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
 
 /* What ran. All of this is off unless it is asked for, and a backward then reads one word, with a relaxed atomic load.
  * Calls that are refused, and those without an output element, launch nothing and are neither reported nor counted. A
- * backward that is captured in a CUDA graph is one call; replaying the graph is none. */
+ * backward that is captured in a CUDA graph is one call; replaying the graph is none.
+ *
+ * FLASHDMA_BWD_CAPTURE=<file> in the environment appends each distinct problem of the process's backwards, once, to a
+ * problem file; many processes may append to one. */
 
 /* What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are for
  * the library's lifetime. Later versions of the library may add fields at the end. */

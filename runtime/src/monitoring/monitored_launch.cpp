@@ -1,14 +1,16 @@
 // The order of what happens around a monitored launch.
 #include "monitoring/monitored_launch.hpp"
 
+#include "monitoring/problem_capture.hpp"
+
 namespace flashdma_bwd {
 namespace {
 
-flashdma_bwd_call_report report_of(const CallDescription& description, const char* problem) {
+/// All but the problem's text.
+flashdma_bwd_call_report report_of(const CallDescription& description) {
   flashdma_bwd_call_report report = {};
   report.struct_size = sizeof(flashdma_bwd_call_report);
   report.code = FLASHDMA_BWD_OK;
-  report.problem = problem;
   report.tag = description.tag;
   report.kernel = description.kernel;
   report.row_file = description.row_file;
@@ -26,8 +28,10 @@ LaunchMonitor::LaunchMonitor(std::uint32_t switches, const CallDescription& desc
       kernel_index_(description.kernel_index),
       cache_(description.cache),
       hooks_((switches & kMonitorHooks) != 0),
-      problem_(description.problem),
-      report_(report_of(description, problem_.c_str())) {
+      report_(report_of(description)) {
+  const bool captured = (switches_ & kMonitorCapture) != 0;
+  if (captured || hooks_.any()) report_.problem = problem_.emplace(description.problem).c_str();
+  if (captured) capture_problem(description.problem, problem_->view());
   hooks_.before(report_);
   if ((switches_ & FLASHDMA_BWD_MONITOR_NVTX) != 0) range_.begin(report_.kernel);
   if ((switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) timer_.start(report_.stream);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
+#include <optional>
 
 #include "launch.hpp"
 #include "monitoring/call_timer.hpp"
@@ -45,7 +46,7 @@ class LaunchMonitor {
   const std::size_t kernel_index_;
   const CacheAnswer cache_;
   CallHooks hooks_;
-  ProblemTextBuffer problem_;
+  std::optional<ProblemTextBuffer> problem_;  ///< where somebody reads it
   flashdma_bwd_call_report report_{};
   NvtxRange range_;
   CallTimer timer_;

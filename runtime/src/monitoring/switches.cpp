@@ -12,6 +12,7 @@ void ask_environment() {
   static const bool asked = [] {
     const Environment& asking = environment();
     if (!asking.nvtx_error.empty()) log_warning(asking, asking.nvtx_error);
+    if (!asking.capture.empty()) monitoring_switches.fetch_or(kMonitorCapture);
     if (asking.nvtx) monitoring_switches.fetch_or(FLASHDMA_BWD_MONITOR_NVTX);
     monitoring_switches.fetch_and(~kMonitorUnread);
     return true;

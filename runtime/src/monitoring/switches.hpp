@@ -12,9 +12,10 @@ namespace flashdma_bwd {
 inline constexpr std::uint32_t kMonitorFlags =
     FLASHDMA_BWD_MONITOR_NVTX | FLASHDMA_BWD_MONITOR_COUNTERS | FLASHDMA_BWD_MONITOR_TIMING;
 inline constexpr std::uint32_t kMonitorHooks = 1u << 16;
+inline constexpr std::uint32_t kMonitorCapture = 1u << 17;
 inline constexpr std::uint32_t kMonitorUnread = 1u << 31;  ///< the environment may still ask for something
 
-/// Changed by switches.cpp and hooks.cpp only.
+/// Changed by switches.cpp, hooks.cpp and problem_capture.cpp only.
 inline constinit std::atomic<std::uint32_t> monitoring_switches{kMonitorUnread};
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
