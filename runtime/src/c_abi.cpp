@@ -232,7 +232,12 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (call.idle) return {};
     if (Check failure = check_memory(call.arguments)) return failure;
     std::size_t needed = call.workspace_bytes();
-    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
+    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) {
+      if (call.resolution.decision == Decision::cache)
+        failure->message += " by the kernel that " + decider_text(call.resolution) +
+                            " chose. Ask for the size again after the tuning was set";
+      return failure;
+    }
     if (call.cache == CacheAnswer::unknown) {
       if (Check failure = measure_first_use(call.tuning, dispatch_table(), environment(), call.request, call.arguments,
                                             workspace, workspace_bytes, stream, call.resolution))

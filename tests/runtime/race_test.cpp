@@ -74,6 +74,15 @@ TEST_CASE("configurations are sampled in turns") {
         std::vector<std::string>{"one", "one", "two", "two", "one", "two", "one", "two"});
 }
 
+TEST_CASE("a configuration that is alone is run no more than it takes to have a time") {
+  const Field field({"one"});
+  FakeTimer timer;
+  const Race race = raced(field, kPlenty, timer);
+  CHECK(race.measured.size() == 1);
+  CHECK(race.measured[0].ms == 10);
+  CHECK(timer.all_runs() == 2);
+}
+
 TEST_CASE("the incumbent stays where another is faster by no more than noise") {
   const Field field({"incumbent", "other"});
   FakeTimer timer;

@@ -462,6 +462,21 @@ TEST_CASE("while one thread measures another does not wait and runs the table's 
   CHECK(learning.choice(request).kernel->name == upset.name);
 }
 
+TEST_CASE("freezing does not wait for a measurement, and drops it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("cache.jsonl");
+  Learning learning(TuneMode::first_use, path);
+  const Request request = request_for_batch(2);
+  Upset upset(request);
+  upset.timer.before_run = [&] {
+    if (!learning.session.frozen()) std::thread([&] { learning.session.freeze(); }).join();
+  };
+  learning.measure(request, upset.timer);
+  CHECK(learning.session.frozen());
+  CHECK(learning.choice(request).cache == CacheAnswer::unknown);
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
 TEST_CASE("a look-up allocates nothing, whatever its answer") {
   Learning learning(TuneMode::first_use);
   const Request request = request_for_batch(2);

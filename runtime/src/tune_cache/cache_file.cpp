@@ -102,7 +102,7 @@ std::string replace_file(const std::string& path, const Contents& contents) {
   const bool written = (!contents.exists || ::fchmod(file.number(), contents.permissions) == 0) &&
                        write_all(file.number(), contents.text) && ::fsync(file.number()) == 0 && file.close();
   if (written && std::rename(temporary.c_str(), path.c_str()) == 0) return {};
-  const std::string error = system_failure(temporary + " cannot be written and renamed to " + path);
+  std::string error = system_failure(temporary + " cannot be written and renamed to " + path);
   ::unlink(temporary.c_str());
   return error;
 }

@@ -1,6 +1,7 @@
 // See tune_session.hpp.
 #include "tune_cache/tune_session.hpp"
 
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <utility>
@@ -32,16 +33,21 @@ TuneOptions with_absolute_path(TuneOptions options) {
   return options;
 }
 
+/// To the nanosecond, so that the text is short.
+double rounded(double ms) {
+  return std::round(ms * 1e6) / 1e6;
+}
+
 CacheRecord record_of(const Race& race, const Problem& problem, int feasible, const CacheEnvironment& environment) {
   CacheRecord record;
   record.environment = environment;
   record.problem = problem;
   record.kernel = race.measured.front().candidate.kernel->name;
-  record.ms = race.measured.front().ms;
-  record.spread_ms = race.measured.front().spread_ms;
+  record.ms = rounded(race.measured.front().ms);
+  record.spread_ms = rounded(race.measured.front().spread_ms);
   if (race.measured.size() > 1) {
     record.runner_up = race.measured[1].candidate.kernel->name;
-    record.runner_up_ms = race.measured[1].ms;
+    record.runner_up_ms = rounded(race.measured[1].ms);
   }
   record.measured = static_cast<int>(race.measured.size());
   record.feasible = feasible;
@@ -133,18 +139,25 @@ Check TuneSession::measure(DeviceChoices& choices, const Problem& problem, std::
   Race race;
   if (Check failure = run_race(candidates, options_.budget_ms, timer, race)) return failure;
   for (const std::string& failure : race.failures) warn_("a kernel that cannot be measured is passed over: " + failure);
-  const CacheRecord record =
-      record_of(race, problem, static_cast<int>(candidates.size()), environment_of(choices.device));
-  const Candidate& winner = race.measured.front().candidate;
-  TunedChoice& choice = choices.table.add(record, *winner.kernel, winner.form, winner.tier);
-  if (options_.cache.empty()) return {};
-  unsaved_.push_back(&choice);
-  save();
+  keep(choices, problem, race, static_cast<int>(candidates.size()));
   return {};
 }
 
+void TuneSession::keep(DeviceChoices& choices, const Problem& problem, const Race& race, int feasible) {
+  const std::lock_guard lock(keeping_mutex_);
+  if (frozen()) return;
+  const CacheRecord record = record_of(race, problem, feasible, environment_of(choices.device));
+  const Candidate& winner = race.measured.front().candidate;
+  TunedChoice& choice = choices.table.add(record, *winner.kernel, winner.form, winner.tier);
+  if (options_.cache.empty()) return;
+  unsaved_.push_back(&choice);
+  save();
+}
+
+/// The keeping mutex is held.
 void TuneSession::save() {
   if (unsaved_.empty()) return;
+  unsaved_count_.store(unsaved_.size(), std::memory_order_relaxed);
   std::vector<CacheRecord> records;
   for (const TunedChoice* choice : unsaved_) records.push_back(choice->record);
   const Parsed<std::vector<int>> saved = append_to_cache(options_.cache, records);
@@ -157,18 +170,14 @@ void TuneSession::save() {
   for (std::size_t i = 0; i < unsaved_.size(); ++i)
     unsaved_[i]->line.store(saved.value->at(i), std::memory_order_relaxed);
   unsaved_.clear();
+  unsaved_count_.store(0, std::memory_order_relaxed);
   told_unsaved_.clear();
 }
 
 void TuneSession::freeze() {
-  const std::lock_guard lock(measuring_mutex_);
+  const std::lock_guard lock(keeping_mutex_);
   save();
   frozen_.store(true, std::memory_order_relaxed);
-}
-
-std::size_t TuneSession::unsaved() {
-  const std::lock_guard lock(measuring_mutex_);
-  return unsaved_.size();
 }
 
 std::string TuneSession::hash_text(const DeviceChoices& choices) {

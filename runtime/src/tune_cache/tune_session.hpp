@@ -45,6 +45,7 @@ class TuneSession {
   bool measures() const { return options_.mode == TuneMode::first_use && !frozen(); }
   /// Whether choices stay as they are.
   bool frozen() const { return frozen_.load(std::memory_order_relaxed); }
+  /// Saves what is unsaved. A measurement that another thread has begun is dropped.
   void freeze();
 
   /// Those of a GPU's kind, which are made at the first question. Without a lock from then on.
@@ -62,11 +63,12 @@ class TuneSession {
   /// 16 hexadecimal digits: the choices and the kind of GPU, but nothing of where and when they were measured.
   static std::string hash_text(const DeviceChoices& choices);
   /// How many choices are in memory only, although there is a file for them.
-  std::size_t unsaved();
+  std::size_t unsaved() const { return unsaved_count_.load(std::memory_order_relaxed); }
 
  private:
   CacheEnvironment environment_of(const DeviceTraits& device) const;
   std::unique_ptr<DeviceChoices> read_choices(const DeviceTraits& device) const;
+  void keep(DeviceChoices& choices, const Problem& problem, const Race& race, int feasible);
   void save();
 
   const TuneOptions options_;
@@ -82,8 +84,10 @@ class TuneSession {
   std::mutex devices_mutex_;  // of adding to the list
   std::atomic<DeviceChoices*> devices_{nullptr};
 
-  std::mutex measuring_mutex_;  // of measuring, adding choices and writing the file
+  std::mutex measuring_mutex_;  // is never waited for
+  std::mutex keeping_mutex_;    // of adding choices, writing the file and freezing
   std::vector<TunedChoice*> unsaved_;
+  std::atomic<std::size_t> unsaved_count_{0};
   std::string told_unsaved_;
 };
 
