@@ -19,6 +19,10 @@
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
 #include "selection/vocabulary.hpp"
+#include "tune_cache/cache_choice.hpp"
+#include "tune_cache/first_use.hpp"
+#include "tune_cache/tuning.hpp"
+#include "workspace_query.hpp"
 
 #ifndef FLASHDMA_BWD_VERSION
 #error "the build must define FLASHDMA_BWD_VERSION as a string: major.minor.patch"
@@ -43,23 +47,6 @@ Request request_for(const flashdma_bwd_arguments& arguments) {
   return request;
 }
 
-/// The traits of the current device, or of the one that the caller describes.
-Check device_for(const flashdma_bwd_device* device, DeviceTraits& traits) {
-  if (device == nullptr) return current_device_traits(traits);
-  struct Field {
-    const char* name;
-    std::int32_t value;
-  };
-  for (const auto& [name, value] :
-       {Field{"compute_capability", device->compute_capability}, Field{"sm_count", device->sm_count},
-        Field{"shared_memory_per_block", device->shared_memory_per_block}})
-    if (value <= 0)
-      return invalid(std::string("device.") + name + " is " + std::to_string(value) +
-                     ": it must be positive; an H100 has compute capability 90, 132 multiprocessors and 232448 bytes");
-  traits = {device->compute_capability, device->sm_count, device->shared_memory_per_block};
-  return {};
-}
-
 /// A call on the current GPU, from its arguments to its kernel.
 struct Prepared {
   flashdma_bwd_arguments arguments;
@@ -67,6 +54,13 @@ struct Prepared {
   bool idle = false;  ///< there is nothing to write, and no more is filled in
   Request request;
   Resolution resolution;
+  TuneSession* tuning = nullptr;
+  CacheAnswer cache = CacheAnswer::not_asked;  ///< before anything was measured
+
+  /// Of the kernel that was chosen.
+  std::size_t workspace_bytes() const {
+    return backward_workspace_bytes(arguments, resolution.config, request.device, piece_steps);
+  }
 };
 
 /// All but the resolution.
@@ -82,28 +76,13 @@ Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
 
 Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
   if (Check failure = prepare_request(arguments, call)) return failure;
-  return call.idle ? Check() : resolve(dispatch_table(), environment(), call.request, call.resolution);
-}
-
-/// Addresses and strides of a tile bias go into the choice of its kernel, but not into the size of the workspace: it is
-/// enough for any. A failure where there is no kernel with any.
-Check largest_workspace(const Prepared& call, std::size_t& bytes) {
-  Check failure;
-  bool found = false;
-  for (const bool copies : {false, true}) {
-    if (copies && !is_copied_bias(call.arguments, true)) continue;
-    Request request = call.request;
-    request.problem.bias_copies = copies;
-    Resolution resolution;
-    if (Check refusal = resolve(dispatch_table(), environment(), request, resolution)) {
-      if (!failure) failure = std::move(refusal);
-      continue;
-    }
-    found = true;
-    bytes =
-        std::max(bytes, backward_workspace_bytes(call.arguments, resolution.config, request.device, call.piece_steps));
-  }
-  return found ? Check() : failure;
+  if (call.idle) return {};
+  call.tuning = tuning();
+  if (Check failure = choose_kernel(dispatch_table(), environment(), call.tuning, call.request, call.resolution))
+    return failure;
+  call.cache = call.resolution.cache;
+  if (call.cache != CacheAnswer::not_asked) call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
+  return {};
 }
 
 /// For whatever monitors the call.
@@ -115,8 +94,9 @@ CallDescription description_of(const Prepared& call, std::size_t workspace_bytes
   description.kernel = resolution.kernel->name.data();
   description.kernel_index = static_cast<std::size_t>(resolution.kernel - dispatch_table().kernels.data());
   description.row_file = deciding_place(resolution);
-  description.row_line = resolution.row != nullptr ? resolution.row->line : 0;
+  description.row_line = deciding_line(resolution);
   description.tier = resolution.tier;
+  description.cache = call.cache;
   description.workspace_bytes = workspace_bytes;
   description.stream = stream;
   return description;
@@ -155,7 +135,7 @@ void copy_text(char (&field)[Size], std::string_view text) {
 void describe(const Request& request, const Resolution& resolution, flashdma_bwd_selection& selection) {
   selection.compute_capability = request.device.compute_capability;
   selection.tier = resolution.tier;
-  selection.row_line = resolution.row != nullptr ? resolution.row->line : 0;
+  selection.row_line = deciding_line(resolution);
   copy_text(selection.row_file, deciding_place(resolution));
   copy_text(selection.row_architecture, word(resolution.config.architecture));
   copy_text(selection.kernel, resolution.kernel->name);
@@ -178,8 +158,8 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   if (has_no_outputs(*arguments)) return "no output has an element: no kernel runs\n";
   const flashdma_bwd_arguments a = without_idle_parts(*arguments);
   Request request = request_for(a);
-  if (const Check failure = device_for(device, request.device)) return failure->message + '\n';
-  return mask_text(a) + explain_resolution(dispatch_table(), environment(), request);
+  if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
+  return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
 }
 
 }  // namespace
@@ -235,7 +215,12 @@ flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* argu
     Prepared call;
     if (Check failure = prepare_request(arguments, call)) return failure;
     *bytes = 0;
-    return call.idle ? Check() : largest_workspace(call, *bytes);
+    if (call.idle) return {};
+    const auto bytes_of = [&](const KernelConfig& config) {
+      return backward_workspace_bytes(call.arguments, config, call.request.device, call.piece_steps);
+    };
+    return largest_workspace(dispatch_table(), environment(), tuning(), call.request,
+                             is_copied_bias(call.arguments, true), bytes_of, *bytes);
   });
 }
 
@@ -246,10 +231,20 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (Check failure = prepare_call(arguments, call)) return failure;
     if (call.idle) return {};
     if (Check failure = check_memory(call.arguments)) return failure;
+    std::size_t needed = call.workspace_bytes();
+    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) {
+      if (call.resolution.decision == Decision::cache)
+        failure->message += " by the kernel that " + decider_text(call.resolution) +
+                            " chose. Ask for the size again after the tuning was set";
+      return failure;
+    }
+    if (call.cache == CacheAnswer::unknown) {
+      if (Check failure = measure_first_use(call.tuning, dispatch_table(), environment(), call.request, call.arguments,
+                                            workspace, workspace_bytes, stream, call.resolution))
+        return failure;
+      needed = call.workspace_bytes();
+    }
     const KernelEntry& kernel = *call.resolution.kernel;
-    const std::size_t needed =
-        backward_workspace_bytes(call.arguments, kernel.config, call.request.device, call.piece_steps);
-    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) return failure;
     log_resolution(environment(), call.request, call.resolution);
     return cuda_check(monitored_launch([&] { return description_of(call, needed, stream); },
                                        [&] {
@@ -316,9 +311,9 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
     if (Check failure = check_problem(arguments)) return failure;
     if (has_no_outputs(*arguments)) return unsupported("no output has an element: no kernel runs");
     Request request = request_for(without_idle_parts(*arguments));
-    if (Check failure = device_for(device, request.device)) return failure;
+    if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;
-    if (Check failure = resolve(dispatch_table(), environment(), request, resolution)) return failure;
+    if (Check failure = choose_kernel(dispatch_table(), environment(), tuning(), request, resolution)) return failure;
     *selection = {};
     selection->struct_size = sizeof(flashdma_bwd_selection);
     describe(request, resolution, *selection);

@@ -66,4 +66,20 @@ Check current_device_traits(DeviceTraits& traits) {
   return {};
 }
 
+Check device_traits(const flashdma_bwd_device* device, DeviceTraits& traits) {
+  if (device == nullptr) return current_device_traits(traits);
+  struct Field {
+    const char* name;
+    std::int32_t value;
+  };
+  for (const auto& [name, value] :
+       {Field{"compute_capability", device->compute_capability}, Field{"sm_count", device->sm_count},
+        Field{"shared_memory_per_block", device->shared_memory_per_block}})
+    if (value <= 0)
+      return invalid(std::string("device.") + name + " is " + std::to_string(value) +
+                     ": it must be positive; an H100 has compute capability 90, 132 multiprocessors and 232448 bytes");
+  traits = {device->compute_capability, device->sm_count, device->shared_memory_per_block};
+  return {};
+}
+
 }  // namespace flashdma_bwd

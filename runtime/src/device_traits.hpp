@@ -10,4 +10,7 @@ namespace flashdma_bwd {
 /// Of the calling thread's current device.
 Check current_device_traits(DeviceTraits& traits);
 
+/// The same, or of the one that the caller describes.
+Check device_traits(const flashdma_bwd_device* device, DeviceTraits& traits);
+
 }  // namespace flashdma_bwd

@@ -53,6 +53,7 @@ void read_environment(Environment& environment, const std::function<const char*(
           "FLASHDMA_BWD_PIECE_STEPS is `" + steps + "`: it must be a number of query tiles, 1 or more, or unset";
     }
   }
+  environment.tune_error = read_tune_options(get, environment.tune);
   const std::string level = value_of(get, "FLASHDMA_BWD_LOG");
   if (level == "off")
     environment.log = LogLevel::off;

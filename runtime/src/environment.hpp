@@ -6,6 +6,7 @@
 //     FLASHDMA_BWD_PIECE_STEPS=<steps>        split items of more query tiles into pieces of no more, see
 //                                             kernels/common/pieces.hpp: for tests, whose problems are too small to
 //                                             split
+//     FLASHDMA_BWD_TUNE_MODE, _TUNE_CACHE, _TUNE_BUDGET_MS, _TUNE_HASH: see tune_cache/tune_options.hpp
 //     FLASHDMA_BWD_LOG=off|warning|info       to stderr; warning if it is not set
 //     FLASHDMA_BWD_CAPTURE=<file>             append the problems of backwards, see monitoring/problem_capture.hpp
 //     FLASHDMA_BWD_NVTX=0|1                   an NVTX range for each backward; 0 if it is not set
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "selection/row_text.hpp"
+#include "tune_cache/tune_options.hpp"
 
 namespace flashdma_bwd {
 
@@ -36,6 +38,8 @@ struct Environment {
   std::string error;    ///< of the first override of selection that cannot be read
   int piece_steps = 0;  ///< 0: not given
   std::string piece_steps_error;
+  TuneOptions tune;
+  std::string tune_error;
   LogLevel log = LogLevel::warning;
   std::string log_error;
   std::string capture;  ///< empty: not given

@@ -49,12 +49,6 @@ std::uint64_t hash_of(const Problem& p, const DeviceTraits& device) {
   return hash | 1u;
 }
 
-std::string who(const Resolution& resolution) {
-  std::string text = deciding_place(resolution);
-  if (resolution.row != nullptr) text += ':' + std::to_string(resolution.row->line);
-  return text;
-}
-
 void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
   static SeenSet warned;
   const auto key = static_cast<std::uint64_t>(request.device.compute_capability * 8 + resolution.tier);
@@ -87,7 +81,7 @@ void log_resolution(const Environment& environment, const Request& request, cons
   static SeenSet problems;
   if (problems.is_new(hash_of(request.problem, request.device)))
     print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) +
-                      "; chosen by " + who(resolution));
+                      "; chosen by " + decider_text(resolution));
 }
 
 }  // namespace flashdma_bwd

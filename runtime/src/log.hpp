@@ -2,6 +2,8 @@
 // of a call that has nothing to say.
 #pragma once
 
+#include <string>
+
 #include "environment.hpp"
 #include "resolve.hpp"
 

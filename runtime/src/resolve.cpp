@@ -8,6 +8,7 @@
 #include "selection/explain.hpp"
 #include "selection/suggestion.hpp"
 #include "selection/vocabulary.hpp"
+#include "tune_cache/choice_table.hpp"
 
 namespace flashdma_bwd {
 namespace {
@@ -19,12 +20,6 @@ Check override_error(std::string message) {
 std::string capability_of(const DeviceTraits& device) {
   return "compute capability " + std::to_string(device.compute_capability / 10) + '.' +
          std::to_string(device.compute_capability % 10);
-}
-
-int tier_of(Architecture architecture, int compute_capability) {
-  for (const FallbackStep& step : kFallbackChain)
-    if (step.architecture == architecture && applies(step, compute_capability)) return step.tier;
-  return 1;
 }
 
 /// Whether the GPU runs the architecture's compiled code.
@@ -42,29 +37,6 @@ Check check_runs(const DispatchTable& table, Architecture architecture, const De
                           std::to_string(device.compute_capability) + ", or choose an older architecture");
   resolution.form = *form;
   resolution.tier = tier_of(architecture, device.compute_capability);
-  return {};
-}
-
-/// Why a named kernel does not serve a problem, or nothing.
-std::string mismatch(const KernelConfig& config, const Problem& problem, const DeviceTraits& device) {
-  const auto differs = [](std::string_view what, std::string_view kernel, std::string_view call) {
-    return std::string(what) + " is " + std::string(call) + " and the kernel's is " + std::string(kernel);
-  };
-  if (config.data_type != problem.data_type)
-    return differs("the call's data type", word(config.data_type), word(problem.data_type));
-  if (config.head_dim != head_dim_bucket(problem.head_dim))
-    return differs("the call's head dim bucket", std::to_string(config.head_dim),
-                   std::to_string(head_dim_bucket(problem.head_dim)));
-  if (config.bias != problem.bias) return differs("the call's bias", word(config.bias), word(problem.bias));
-  if (config.softcap != problem.softcap)
-    return differs("the call's softcap", config.softcap ? "yes" : "no", problem.softcap ? "yes" : "no");
-  if (copies_bias(config.tile.family, config.bias) && !problem.bias_copies)
-    return "it moves a tile bias and its gradient by tensor copies, which cannot move these: they need an element for "
-           "each query and key, a plan in the keys' own order, addresses and strides of 16 bytes, and of the gradient "
-           "rows of 16 bytes, the data type of the problem and all heads and sequences";
-  if (const int needed = shared_memory_bytes(config); needed > device.shared_memory_per_block)
-    return "it needs " + std::to_string(needed) + " bytes of shared memory and the GPU gives a block " +
-           std::to_string(device.shared_memory_per_block);
   return {};
 }
 
@@ -89,7 +61,7 @@ Check resolve_named(const DispatchTable& table, const Request& request, std::str
   const KernelEntry* kernel = find_kernel(table.kernels, name);
   if (kernel == nullptr) return unknown_kernel(table, who, name);
   resolution.config = kernel->config;
-  if (const std::string why = mismatch(kernel->config, request.problem, request.device); !why.empty())
+  if (const std::string why = why_not_served(kernel->config, request.problem, request.device); !why.empty())
     return override_error(who + " names `" + std::string(name) + "`, which cannot run this problem: " + why);
   if (Check failure = check_runs(table, kernel->config.architecture, request.device, who, resolution)) return failure;
   resolution.kernel = kernel;
@@ -106,8 +78,7 @@ Check not_compiled(const DispatchTable& table, const Environment& environment, c
   const Row& row = *resolution.row;
   const std::string place = std::string(row.file) + ':' + std::to_string(row.line);
   const std::string name = configuration_name(resolution.config);
-  const std::vector<Row>& own = environment.table.rows();
-  if (!own.empty() && row.file.data() == own.front().file.data())
+  if (is_environment_row(environment, row))
     return override_error("FLASHDMA_BWD_TABLE: " + place + " chooses `" + name +
                           "`, which is not compiled into this build: put the row into configs/tables/, run "
                           "flashdma-gen generate and rebuild, or unset the variable");
@@ -135,9 +106,47 @@ Check take_selection(const DispatchTable& table, const Environment& environment,
 
 }  // namespace
 
+std::string why_not_served(const KernelConfig& config, const Problem& problem, const DeviceTraits& device) {
+  const auto differs = [](std::string_view what, std::string_view kernel, std::string_view call) {
+    return std::string(what) + " is " + std::string(call) + " and the kernel's is " + std::string(kernel);
+  };
+  if (config.data_type != problem.data_type)
+    return differs("the call's data type", word(config.data_type), word(problem.data_type));
+  if (config.head_dim != head_dim_bucket(problem.head_dim))
+    return differs("the call's head dim bucket", std::to_string(config.head_dim),
+                   std::to_string(head_dim_bucket(problem.head_dim)));
+  if (config.bias != problem.bias) return differs("the call's bias", word(config.bias), word(problem.bias));
+  if (config.softcap != problem.softcap)
+    return differs("the call's softcap", config.softcap ? "yes" : "no", problem.softcap ? "yes" : "no");
+  if (copies_bias(config.tile.family, config.bias) && !problem.bias_copies)
+    return "it moves a tile bias and its gradient by tensor copies, which cannot move these: they need an element for "
+           "each query and key, a plan in the keys' own order, addresses and strides of 16 bytes, and of the gradient "
+           "rows of 16 bytes, the data type of the problem and all heads and sequences";
+  if (const int needed = shared_memory_bytes(config); needed > device.shared_memory_per_block)
+    return "it needs " + std::to_string(needed) + " bytes of shared memory and the GPU gives a block " +
+           std::to_string(device.shared_memory_per_block);
+  return {};
+}
+
+bool is_environment_row(const Environment& environment, const Row& row) {
+  const std::vector<Row>& own = environment.table.rows();
+  return !own.empty() && row.file.data() == own.front().file.data();
+}
+
 const char* deciding_place(const Resolution& resolution) {
   if (resolution.row != nullptr) return resolution.row->file.data();
+  if (resolution.tuned != nullptr) return deciding_line(resolution) == 0 ? "first use" : resolution.cache_file;
   return resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL";
+}
+
+int deciding_line(const Resolution& resolution) {
+  if (resolution.row != nullptr) return resolution.row->line;
+  return resolution.tuned != nullptr ? resolution.tuned->line.load(std::memory_order_relaxed) : 0;
+}
+
+std::string decider_text(const Resolution& resolution) {
+  const int line = deciding_line(resolution);
+  return deciding_place(resolution) + (line != 0 ? ':' + std::to_string(line) : std::string());
 }
 
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
@@ -201,6 +210,7 @@ std::string explain_resolution(const DispatchTable& table, const Environment& en
                               rows_for(table, environment, request));
       break;
     case Decision::table:
+    case Decision::cache:  // which resolve does not ask
       if (failure && failure->code == FLASHDMA_BWD_OVERRIDE_ERROR && resolution.row == nullptr) break;
       if (failure && failure->code == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE &&
           request.device.compute_capability >= kOldestComputeCapability)

@@ -1,4 +1,5 @@
-// From a problem and a GPU to a compiled kernel: overrides, selection, look-up. Pure.
+// From a problem and a GPU to a compiled kernel: overrides, selection, look-up. Pure; the cache of measured choices is
+// asked behind it.
 #pragma once
 
 #include <flashdma_bwd/kernel_table.hpp>
@@ -18,7 +19,18 @@ enum class Decision : std::uint8_t {
   argument,                  ///< flashdma_bwd_arguments.kernel
   environment_kernel,        ///< FLASHDMA_BWD_KERNEL
   environment_architecture,  ///< the rows of FLASHDMA_BWD_ARCH
+  cache,                     ///< of measured choices, see tune_cache/cache_choice.hpp
 };
+
+/// What the cache of measured choices had for a problem.
+enum class CacheAnswer : std::uint8_t {
+  not_asked,
+  unknown,   ///< no choice
+  withheld,  ///< one that a deterministic problem may not have
+  chosen,
+};
+
+struct TunedChoice;  // tune_cache/choice_table.hpp
 
 struct Request {
   Problem problem;
@@ -31,19 +43,33 @@ struct Resolution {
   Decision decision = Decision::table;
   KernelConfig config;
   const KernelEntry* kernel = nullptr;  ///< nullptr if it is not compiled in
-  const Row* row = nullptr;             ///< nullptr if a kernel was named
+  const Row* row = nullptr;             ///< nullptr if a kernel was named, or the cache decided
   int tier = 0;
   CodeForm form = CodeForm::native;
+  CacheAnswer cache = CacheAnswer::not_asked;
+  const TunedChoice* tuned = nullptr;  ///< of the cache, if it decided
+  const char* cache_file = "";         ///< where that stands; empty: in memory
 };
 
-/// The file of the row that decided, or the name of what named the kernel. Ends in a NUL.
+/// The file of the row or of the cache that decided, or the name of what named the kernel; "first use" of a choice that
+/// is in memory only. Ends in a NUL and is for the library's lifetime.
 const char* deciding_place(const Resolution& resolution);
+/// The line of that file; 0: it is none.
+int deciding_line(const Resolution& resolution);
+/// "<file>:<line>", or what has no lines.
+std::string decider_text(const Resolution& resolution);
 
 /// Fills `resolution` as far as it gets: with NOT_COMPILED, everything but the kernel is there.
 Check resolve(const DispatchTable& table, const Environment& environment, const Request& request,
               Resolution& resolution);
 
-/// The same as text: who decided, every candidate row, and the outcome.
+/// Why a compiled kernel does not serve a problem on a GPU, whose code it can run; empty: it does.
+std::string why_not_served(const KernelConfig& config, const Problem& problem, const DeviceTraits& device);
+
+/// Whether a row is of FLASHDMA_BWD_TABLE.
+bool is_environment_row(const Environment& environment, const Row& row);
+
+/// What `resolve` gives as text: who decided, every candidate row, and the outcome.
 std::string explain_resolution(const DispatchTable& table, const Environment& environment, const Request& request);
 
 }  // namespace flashdma_bwd

@@ -90,6 +90,25 @@ static void check_monitoring(void) {
   CHECK(reports == 0); /* nothing was launched */
 }
 
+static void check_tuning(void) {
+  const flashdma_bwd_device h100 = {90, 132, 232448};
+  flashdma_bwd_tuning tuning;
+  flashdma_bwd_tuning_state state = {.struct_size = sizeof state};
+
+  flashdma_bwd_tuning_init(&tuning);
+  tuning.mode = FLASHDMA_BWD_TUNE_READ_ONLY;
+  CHECK(flashdma_bwd_set_tuning(&tuning) == FLASHDMA_BWD_INVALID_ARGUMENT); /* there is no cache to read */
+  tuning.mode = FLASHDMA_BWD_TUNE_FIRST_USE;
+  tuning.budget_ms = 100;
+  CHECK(flashdma_bwd_set_tuning(&tuning) == FLASHDMA_BWD_OK);
+  CHECK(flashdma_bwd_freeze_tuning() == FLASHDMA_BWD_OK);
+  CHECK(flashdma_bwd_get_tuning(&h100, &state) == FLASHDMA_BWD_OK);
+  CHECK(state.mode == FLASHDMA_BWD_TUNE_FIRST_USE && state.frozen == 1 && state.choices == 0);
+  CHECK(strlen(state.hash) == 16);
+  flashdma_bwd_tuning_init(&tuning);
+  CHECK(flashdma_bwd_set_tuning(&tuning) == FLASHDMA_BWD_OK);
+}
+
 /* One query and one key: P = 1, so that dV = dO, and dS = 0 because O = V. */
 static void check_backward(void) {
   static _Alignas(16) uint16_t q[HEAD_DIM], k[HEAD_DIM], v[HEAD_DIM], out[HEAD_DIM], d_out[HEAD_DIM];
@@ -128,6 +147,7 @@ int main(void) {
   check_lists();
   check_selection();
   check_monitoring();
+  check_tuning();
   check_backward();
   puts("C ABI: fine");
   return 0;

@@ -104,7 +104,8 @@ struct Counted {
   CallCounters& counters;
 };
 
-LaunchResult call(std::size_t kernel, int tier, cudaError_t error = cudaSuccess) {
+LaunchResult call(std::size_t kernel, int tier, cudaError_t error = cudaSuccess,
+                  CacheAnswer cache = CacheAnswer::not_asked) {
   return monitored_launch(
       [&] {
         CallDescription description;
@@ -112,6 +113,7 @@ LaunchResult call(std::size_t kernel, int tier, cudaError_t error = cudaSuccess)
         description.kernel = description.row_file = "";
         description.kernel_index = kernel;
         description.tier = tier;
+        description.cache = cache;
         return description;
       },
       [&] {
@@ -145,6 +147,20 @@ TEST_CASE("launches are counted by tier, those that fail are not") {
   CHECK(all.tier_calls[3] == 1);
   CHECK(all.timed_calls == 0);
   CHECK(all.untimed_calls == 0);
+}
+
+TEST_CASE("a launch counts what the cache of measured choices had for it") {
+  const Counted counted(FLASHDMA_BWD_MONITOR_COUNTERS);
+  call(0, 0, cudaSuccess, CacheAnswer::chosen);
+  call(0, 0, cudaErrorInvalidValue, CacheAnswer::chosen);
+  CHECK(counted.read().cache_hits == 1);
+  CHECK(counted.read().cache_misses == 0);
+  call(0, 0, cudaSuccess, CacheAnswer::unknown);
+  call(0, 0, cudaSuccess, CacheAnswer::withheld);
+  call(0, 0, cudaSuccess, CacheAnswer::not_asked);
+  CHECK(counted.read().cache_hits == 1);
+  CHECK(counted.read().cache_misses == 2);
+  CHECK(counted.read().calls == 4);
 }
 
 TEST_CASE("a call that is counted allocates nothing") {

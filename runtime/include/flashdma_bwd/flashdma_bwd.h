@@ -16,7 +16,8 @@
  * except for flashdma_bwd_backward_reference, which takes host memory. The caller owns all memory and the stream.
  * Structs are plain values: fill them with the *_init function first, which also sets their size for versioning.
  * Every function that can fail returns a flashdma_bwd_code and leaves a message for flashdma_bwd_last_message().
- * No function throws, aborts, allocates device memory or synchronises. All are safe to call from many threads at once.
+ * No function throws, aborts, allocates device memory or synchronises, but for a backward that measures, which the
+ * caller must have asked for: see FLASHDMA_BWD_TUNE_FIRST_USE. All are safe to call from many threads at once.
  */
 #ifndef FLASHDMA_BWD_H
 #define FLASHDMA_BWD_H
@@ -45,7 +46,8 @@ typedef enum flashdma_bwd_code {
   FLASHDMA_BWD_NOT_COMPILED = 4, /* the chosen kernel is not in this build; the message names the profile that has it */
   FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /* the message has the bytes needed and given */
   FLASHDMA_BWD_CUDA_ERROR = 6,          /* the message has the call and CUDA's own words */
-  FLASHDMA_BWD_OVERRIDE_ERROR = 7 /* FLASHDMA_BWD_KERNEL, _TABLE or _ARCH (or their API forms) cannot be honoured */
+  FLASHDMA_BWD_OVERRIDE_ERROR =
+      7 /* FLASHDMA_BWD_KERNEL, _TABLE, _ARCH or _TUNE_* (or their API forms) cannot be honoured */
 } flashdma_bwd_code;
 
 typedef enum flashdma_bwd_data_type {
@@ -144,7 +146,7 @@ typedef struct flashdma_bwd_mask_plan {
 
 /* flags of flashdma_bwd_arguments */
 #define FLASHDMA_BWD_FLAG_DETERMINISTIC 1u /* bitwise the same result on every run */
-#define FLASHDMA_BWD_FLAG_TABLE_ONLY 2u    /* ignore the overrides of the environment */
+#define FLASHDMA_BWD_FLAG_TABLE_ONLY 2u    /* ignore the overrides of the environment, and measured choices */
 
 typedef struct flashdma_bwd_arguments {
   uint32_t struct_size; /* set by flashdma_bwd_arguments_init */
@@ -205,9 +207,9 @@ typedef struct flashdma_bwd_selection {
   uint32_t struct_size;
   int32_t compute_capability; /* of the device: 10 * major + minor */
   int32_t tier;               /* 0: the device's own table; 1, 2 ...: an older one; see row_architecture */
-  int32_t row_line;           /* of row_file */
+  int32_t row_line;           /* of row_file; 0 where that has no lines */
   char kernel[128];           /* canonical name */
-  char row_file[64];          /* the YAML table */
+  char row_file[64];          /* the YAML table, what named the kernel, or the cache of measured choices */
   char row_architecture[8];   /* sm80 ... */
 } flashdma_bwd_selection;
 
@@ -262,6 +264,81 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_argume
  * like snprintf. */
 FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
                                              char* text, size_t capacity);
+
+/* Learning which kernel is the fastest. The library's tables were measured on some GPUs and problems; a program may
+ * have the library measure its own, and keep what it learned in a file, the cache. The key of a choice is what the
+ * tables go by: data type, head dim, batch, heads, lengths, bias, mask with its layout and density, causality, softcap
+ * and determinism. It does not matter whether sequences are packed, or which outputs are asked for.
+ *
+ * arguments.kernel, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH and rows of FLASHDMA_BWD_TABLE go before the cache, and
+ * FLASHDMA_BWD_FLAG_TABLE_ONLY goes without it. flashdma_bwd_select and flashdma_bwd_explain say when it decided, and
+ * by which line. */
+typedef enum flashdma_bwd_tune_mode {
+  /* The tables decide. What costs nothing else: a backward reads one word, with a relaxed atomic load. */
+  FLASHDMA_BWD_TUNE_OFF = 0,
+  /* The first backward with a problem that has no choice yet measures the compiled kernels that serve it: it runs them
+   * on its stream, for budget_ms or little more, and waits for them. The outputs are written each time, so they must
+   * not share memory with the inputs. Then the fastest runs, now and from then on; the table's choice where no other
+   * is faster beyond the noise. Kernels that the budget or the workspace given has no room for are not chosen.
+   * flashdma_bwd_workspace_size is enough for any of them.
+   *
+   * Nothing is measured on a stream that captures: the table decides there, and the log says so once. Nothing is
+   * measured while another thread measures: that call runs the table's choice and a later one measures. */
+  FLASHDMA_BWD_TUNE_FIRST_USE = 1,
+  /* Choices come from the cache as it was when it was read, or from the tables. Nothing is measured or written. */
+  FLASHDMA_BWD_TUNE_READ_ONLY = 2
+} flashdma_bwd_tune_mode;
+
+typedef struct flashdma_bwd_tuning {
+  uint32_t struct_size; /* set by flashdma_bwd_tuning_init */
+  int32_t mode;         /* flashdma_bwd_tune_mode */
+  /* The cache's file, which is read once, here. NULL or empty: choices are in memory only, and READ_ONLY is refused.
+   * Any number of processes may share it: a measurement adds a line to it at once, in place of nothing. Records of
+   * another kind of GPU, of other tables or of another toolkit are passed over and stay, as do damaged lines; a warning
+   * in the log names the first. Where the file cannot be written a warning says so and choices stay in memory. */
+  const char* cache;
+  double budget_ms; /* of the measurement of one problem, on the host's clock; 0: 1000. The table's choice is measured
+                       in any case, and what is running is not interrupted */
+  const char* hash; /* NULL, or the hash that the cache must have for the GPU of each call, see
+                       flashdma_bwd_tuning_state; with another, calls are refused. The cache is frozen then */
+} flashdma_bwd_tuning;
+
+/* What the cache has for one kind of GPU. */
+typedef struct flashdma_bwd_tuning_state {
+  uint32_t struct_size; /* set it to sizeof(flashdma_bwd_tuning_state) */
+  int32_t mode;         /* flashdma_bwd_tune_mode */
+  int32_t frozen;       /* 1: nothing is measured or written any more */
+  int32_t unsaved;      /* choices that are in memory only because the file could not be written */
+  int64_t choices;      /* problems that have one */
+  /* 16 hexadecimal digits, of the problems and their kernels in whatever order, and of the kind of GPU. Processes with
+   * the same hash run the same kernels. */
+  char hash[24];
+} flashdma_bwd_tuning_state;
+
+FLASHDMA_BWD_API void flashdma_bwd_tuning_init(flashdma_bwd_tuning* tuning);
+
+/* Replaces what the environment (FLASHDMA_BWD_TUNE_MODE=off|first_use|read_only, FLASHDMA_BWD_TUNE_CACHE,
+ * FLASHDMA_BWD_TUNE_BUDGET_MS, FLASHDMA_BWD_TUNE_HASH) or an earlier call has set, for the calls of all threads that
+ * begin from now on; choices in memory that were not saved are forgotten. Ask for the workspace's size again after it.
+ * FLASHDMA_BWD_OVERRIDE_ERROR: the file cannot be read or is no cache, and nothing has changed. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tuning* tuning);
+
+/* No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
+ * ranks of one job do this after some steps and compare their hashes, or all read one finished file from the start:
+ *
+ *     flashdma_bwd_freeze_tuning();
+ *     flashdma_bwd_tuning_state state = {.struct_size = sizeof state};
+ *     flashdma_bwd_get_tuning(NULL, &state);
+ *     if (!same_on_all_ranks(state.hash)) flashdma_bwd_set_tuning(&off);     with one answer for all ranks
+ *
+ * A deterministic problem (FLASHDMA_BWD_FLAG_DETERMINISTIC) must have the same kernel on every run, and a file may have
+ * got more lines since the last: it is measured like any other, but its choice is used only where tuning.hash or
+ * FLASHDMA_BWD_TUNE_HASH has said which choices the cache must have. Until then the table decides. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_freeze_tuning(void);
+
+/* The state for the current device (device == NULL) or another. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_get_tuning(const flashdma_bwd_device* device,
+                                                           flashdma_bwd_tuning_state* state);
 
 /* The compiled kernels: canonical names in sorted order, NULL past the end. */
 FLASHDMA_BWD_API size_t flashdma_bwd_kernel_count(void);
@@ -346,7 +423,8 @@ typedef struct flashdma_bwd_counters {
   uint64_t unfinished_calls;               /* of them, whose time will be known */
   uint64_t untimed_calls;                  /* of them, that FLASHDMA_BWD_MONITOR_TIMING could not time */
   double milliseconds;                     /* of the timed calls: from when the stream came to the call until its end */
-  uint64_t cache_hits, cache_misses;       /* of the cache of measured choices */
+  uint64_t cache_hits;                     /* of them, for which the cache of measured choices decided */
+  uint64_t cache_misses;                   /* of them, that asked it in vain, the first uses that measured among them */
 } flashdma_bwd_counters;
 
 /* The same of one configuration. */

@@ -21,6 +21,7 @@ using MaskPlan = flashdma_bwd_mask_plan;
 using Selection = flashdma_bwd_selection;
 using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
+using TuningState = flashdma_bwd_tuning_state;
 using CallReport = flashdma_bwd_call_report;
 using Counters = flashdma_bwd_counters;
 
@@ -133,6 +134,27 @@ inline Status set_monitoring(std::uint32_t flags) {
 /// The flags that are set.
 inline std::uint32_t monitoring() {
   return flashdma_bwd_monitoring();
+}
+
+/// How the library learns which kernel is the fastest: not at all by default. See flashdma_bwd_tuning.
+struct Tuning : flashdma_bwd_tuning {
+  Tuning() { flashdma_bwd_tuning_init(this); }
+};
+
+/// Replaces what the environment or an earlier call has set, and reads the cache.
+inline Status set_tuning(const Tuning& tuning) {
+  return detail::status(flashdma_bwd_set_tuning(&tuning));
+}
+
+/// No more measurements: from now on choices are what they are.
+inline Status freeze_tuning() {
+  return detail::status(flashdma_bwd_freeze_tuning());
+}
+
+/// The choices for the current device, or for `device`, and their hash, by which the ranks of a job compare them.
+inline Status get_tuning(TuningState& state, const Device* device = nullptr) {
+  state.struct_size = sizeof(TuningState);
+  return detail::status(flashdma_bwd_get_tuning(device, &state));
 }
 
 /// What was called since counters were first switched on or reset; waits for nothing.

@@ -26,6 +26,7 @@ flashdma_bwd_call_report report_of(const CallDescription& description) {
 LaunchMonitor::LaunchMonitor(std::uint32_t switches, const CallDescription& description)
     : switches_(switches),
       kernel_index_(description.kernel_index),
+      cache_(description.cache),
       hooks_((switches & kMonitorHooks) != 0),
       report_(report_of(description)) {
   const bool captured = (switches_ & kMonitorCapture) != 0;
@@ -50,6 +51,10 @@ void LaunchMonitor::count(bool launched) {
   const bool timed = timer_.stop(report_.stream, kernel_index_, launched);
   if (!launched) return;
   counters.add_call(kernel_index_, report_.tier);
+  if (cache_ == CacheAnswer::chosen)
+    counters.add_cache_hit();
+  else if (cache_ != CacheAnswer::not_asked)
+    counters.add_cache_miss();
   if (!timed && (switches_ & FLASHDMA_BWD_MONITOR_TIMING) != 0) counters.add_untimed_call();
 }
 

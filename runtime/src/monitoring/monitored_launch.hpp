@@ -14,6 +14,7 @@
 #include "monitoring/hooks.hpp"
 #include "monitoring/nvtx_range.hpp"
 #include "monitoring/switches.hpp"
+#include "resolve.hpp"
 #include "selection/problem_text.hpp"
 
 namespace flashdma_bwd {
@@ -27,6 +28,7 @@ struct CallDescription {
   const char* row_file = nullptr;  ///< or what named the kernel
   int row_line = 0;
   int tier = 0;
+  CacheAnswer cache = CacheAnswer::not_asked;  ///< before anything was measured
   std::size_t workspace_bytes = 0;
   cudaStream_t stream = nullptr;
 };
@@ -42,6 +44,7 @@ class LaunchMonitor {
 
   const std::uint32_t switches_;
   const std::size_t kernel_index_;
+  const CacheAnswer cache_;
   CallHooks hooks_;
   std::optional<ProblemTextBuffer> problem_;  ///< where somebody reads it
   flashdma_bwd_call_report report_{};

@@ -62,4 +62,12 @@ constexpr std::optional<CodeForm> code_form(Architecture architecture, int compu
   return std::nullopt;
 }
 
+/// Of the tables of an architecture whose kernels a GPU runs; 1 where only FLASHDMA_BWD_ALSO_NATIVE_FOR makes it run
+/// them.
+constexpr int tier_of(Architecture architecture, int compute_capability) {
+  for (const FallbackStep& step : kFallbackChain)
+    if (step.architecture == architecture && applies(step, compute_capability)) return step.tier;
+  return 1;
+}
+
 }  // namespace flashdma_bwd

@@ -1,0 +1,62 @@
+// See cache_samples.hpp.
+#include "cache_samples.hpp"
+
+#include <stdlib.h>
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "selection/configuration_name.hpp"
+#include "selection/select_kernel.hpp"
+
+namespace flashdma_bwd::testing {
+
+CacheEnvironment sample_environment() {
+  return {kH100.compute_capability, kH100.sm_count, "0123456789abcdef", "13.0"};
+}
+
+CacheRecord sample_record(const Problem& problem) {
+  CacheRecord record;
+  record.environment = sample_environment();
+  record.problem = problem;
+  const SelectionResult chosen = select_among(Architecture::sm90, kH100, problem, generated_rows());
+  record.kernel = configuration_name(chosen.config);
+  const SelectionResult older = select_among(Architecture::sm80, kA100, problem, generated_rows());
+  record.runner_up = configuration_name(older.config);
+  record.ms = 1.25;
+  record.spread_ms = 0.0625;
+  record.runner_up_ms = 1.5;
+  record.measured = 12;
+  record.feasible = 14;
+  record.date = "2026-01-31T12:00:00Z";
+  return record;
+}
+
+Problem problem_of_batch(std::int64_t batch) {
+  Problem problem = ordinary_problem();
+  problem.batch = batch;
+  return problem;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "flashdma_bwd_XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder can be made: " + name);
+  folder_ = name;
+}
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, ignored);
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+std::string read_text(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+}  // namespace flashdma_bwd::testing

@@ -1,0 +1,37 @@
+// Records that could be, and files that live as long as a test.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "tables.hpp"
+#include "tune_cache/cache_record.hpp"
+
+namespace flashdma_bwd::testing {
+
+/// Of an H100 and the pretended build.
+CacheEnvironment sample_environment();
+
+/// A record of `problem` in which every member is given; the table of sm90 has its kernel.
+CacheRecord sample_record(const Problem& problem);
+
+/// The ordinary problem with this batch.
+Problem problem_of_batch(std::int64_t batch);
+
+/// A folder of its own, deleted with all that is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+void write_text(const std::string& path, const std::string& text);
+std::string read_text(const std::string& path);
+
+}  // namespace flashdma_bwd::testing
