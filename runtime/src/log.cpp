@@ -89,8 +89,8 @@ void log_resolution(const Environment& environment, const Request& request, cons
   if (environment.log != LogLevel::info) return;
   static SeenSet problems;
   if (problems.is_new(hash_of(request.problem, request.device)))
-    print("info", std::string(resolution.kernel->name) + " for " + problem_text(request.problem) + "; chosen by " +
-                      who(resolution));
+    print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) +
+                      "; chosen by " + who(resolution));
 }
 
 }  // namespace flashdma_bwd

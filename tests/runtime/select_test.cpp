@@ -54,7 +54,7 @@ TEST_CASE("every problem of a large sample gets a kernel of the GPU's own table 
     for (int i = 0; i < 20000; ++i) {
       const Problem problem = source.next();
       const SelectionResult result = select_kernel(device, problem, generated_rows());
-      INFO(device_text(device) << "; " << problem_text(problem));
+      INFO(device_text(device) << "; " << problem_description(problem));
       REQUIRE(result.status == SelectionStatus::ok);
       REQUIRE(result.tier == 0);
       REQUIRE(result.row != nullptr);
@@ -198,7 +198,7 @@ TEST_CASE("on sm90 two CTAs share an item where the head dim is above 128, unles
   for (int i = 0; i < 20000; ++i) {
     const Problem problem = source.next();
     const SelectionResult result = select_kernel(kH100, problem, generated_rows());
-    INFO(problem_text(problem));
+    INFO(problem_description(problem));
     REQUIRE(result.status == SelectionStatus::ok);
     REQUIRE(result.config.architecture == Architecture::sm90);
     // They read no tile bias, and at head dim 256 have no room for a key bias and a softcap.
@@ -216,7 +216,7 @@ TEST_CASE("on sm90 kernels of the Hopper family have the tile biases that tensor
     Problem problem = source.next();
     problem.bias = BiasKind::tile;
     const SelectionResult result = select_kernel(kH100, problem, generated_rows());
-    INFO(problem_text(problem));
+    INFO(problem_description(problem));
     REQUIRE(result.status == SelectionStatus::ok);
     const bool moved = problem.bias_copies && !problem.softcap && problem.head_dim <= 128;
     REQUIRE(result.config.tile.family == (moved ? KernelFamily::hopper : KernelFamily::ampere));

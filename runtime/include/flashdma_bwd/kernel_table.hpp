@@ -131,6 +131,7 @@ struct Problem {
   std::int64_t heads_kv = 0;
   std::int64_t seqlen_q = 0;  ///< the longest sequence's
   std::int64_t seqlen_k = 0;  ///< the longest sequence's
+  friend constexpr bool operator==(const Problem&, const Problem&) = default;
 };
 
 /// Keys of the unit in which `work_items_per_sm` counts; independent of the tile that is being chosen.

@@ -115,7 +115,7 @@ std::string among(Architecture architecture, const DeviceTraits& device, const P
 }
 
 std::string beginning(const DeviceTraits& device, const Problem& problem) {
-  return "problem: " + problem_text(problem) + "\ndevice: " + device_text(device) +
+  return "problem: " + problem_description(problem) + "\ndevice: " + device_text(device) +
          "\nwork items per multiprocessor: " + number(work_items_per_sm(problem, device)) + '\n';
 }
 
@@ -141,7 +141,7 @@ std::string architecture_list(ArchitectureSet set) {
   return text.empty() ? "none" : text;
 }
 
-std::string problem_text(const Problem& problem) {
+std::string problem_description(const Problem& problem) {
   std::string text = std::string(word(problem.data_type)) + ", head_dim " + number(problem.head_dim) + ", batch " +
                      number(problem.batch) + ", heads " + number(problem.heads) + ", heads_kv " +
                      number(problem.heads_kv) + ", seqlen_q " + number(problem.seqlen_q) + ", seqlen_k " +

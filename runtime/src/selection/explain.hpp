@@ -12,7 +12,7 @@
 namespace flashdma_bwd {
 
 /// "bf16, head_dim 128, causal, key_vector bias, ...": the problem as selection sees it.
-std::string problem_text(const Problem& problem);
+std::string problem_description(const Problem& problem);
 
 /// "compute capability 8.6, 82 multiprocessors, 101376 bytes of shared memory".
 std::string device_text(const DeviceTraits& device);

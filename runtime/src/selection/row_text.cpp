@@ -8,6 +8,7 @@
 
 #include "selection/configuration_name.hpp"
 #include "selection/kernel_family.hpp"
+#include "selection/line_text.hpp"
 #include "selection/number_text.hpp"
 #include "selection/suggestion.hpp"
 #include "selection/vocabulary.hpp"
@@ -67,24 +68,6 @@ std::string escaped(std::string_view text) {
 
 // --- parsing
 // ----------------------------------------------------------------------------------------------------------
-
-/// The text up to the first `separator`, which is taken off `text` with it; all of it if there is none.
-std::string_view take_until(std::string_view& text, char separator) {
-  const std::size_t end = text.find(separator);
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
-}
-
-std::string quoted(std::string_view text) {
-  return '`' + std::string(text) + '`';
-}
-
-std::string one_of(std::span<const std::string_view> words) {
-  std::string text;
-  for (const std::string_view candidate : words) text += (text.empty() ? "" : ", ") + quoted(candidate);
-  return text;
-}
 
 /// Each returns what is wrong with `text`, or nothing.
 template <class Enum>
