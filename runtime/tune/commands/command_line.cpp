@@ -52,8 +52,9 @@ void add_tune(CLI::App& verb, Options& options) {
       ->transform(CLI::CheckedTransformer(kChoices))
       ->option_text("compiled|near|all [near]");
   verb.add_flag_function(
-      "--compiled-only", [&options](std::int64_t) { options.loop.candidates = CandidateChoice::compiled; },
-      "the same as --candidates compiled");
+          "--compiled-only", [&options](std::int64_t) { options.loop.candidates = CandidateChoice::compiled; },
+          "the same as --candidates compiled")
+      ->excludes("--candidates");
   verb.add_option("--filter", options.loop.filters,
                   "only candidates whose canonical name has this text, or matches this pattern of * and ?; the table's "
                   "choice is timed in any case");

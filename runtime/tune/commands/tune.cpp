@@ -41,6 +41,7 @@ class TuneRun {
   int open_store();
   int measure();
   int conclude();
+  void keep_compiled();
   int write_table(const Findings& findings);
   double forecast_minutes(const std::vector<KernelConfig>& kernels) const;
 
@@ -109,6 +110,7 @@ double TuneRun::forecast_minutes(const std::vector<KernelConfig>& kernels) const
 int TuneRun::plan() {
   tasks_ =
       make_tasks(configuration_, table_->architecture, description_.environment.device(), problems_, options_.loop);
+  if (options_.loop.candidates == CandidateChoice::compiled) keep_compiled();
   if (!options_.dry_run) return kFine;
   std::set<std::string> wanted;
   for (const Task& task : tasks_) wanted.insert(task.kernels.begin(), task.kernels.end());
@@ -148,6 +150,11 @@ int TuneRun::build() {
       return refuse(around_, kFailure, error);
     description_.environment.commit = commit;
   }
+  if (options_.loop.candidates != CandidateChoice::compiled) keep_compiled();
+  return kFine;
+}
+
+void TuneRun::keep_compiled() {
   std::vector<std::string> missing;
   const std::size_t before = tasks_.size();
   tasks_ = compiled_tasks(std::move(tasks_), description_.kernels, missing);
@@ -155,7 +162,6 @@ int TuneRun::build() {
     around_.err << "the table's choice is not in this build, its problems keep their rows: " << name << '\n';
   if (tasks_.size() < before)
     around_.err << before - tasks_.size() << " problems have no candidate in this build and are left out\n";
-  return kFine;
 }
 
 int TuneRun::open_store() {
