@@ -159,11 +159,13 @@ TunedRow row_of(int head_dim, const Box& box, const std::vector<const Point*>& p
   row.when = condition_of(head_dim, box.region);
   row.use = box.tile;
   row.problems = points.size();
-  const Point* shown = nullptr;
+  const auto wins = [&](const Point* point) {
+    return point->best->tile == box.tile && point->measured->tiles.size() > 1;
+  };
+  const Point* shown = points.front();
   for (const Point* point : points) {
     row.worst_regret = std::max(row.worst_regret, share_of(*point, box.tile));
-    if (point->best->tile != box.tile || point->measured->tiles.size() < 2) continue;
-    if (shown == nullptr || point->best->cold.ms > shown->best->cold.ms) shown = point;
+    if (wins(point) && (!wins(shown) || point->best->cold.ms > shown->best->cold.ms)) shown = point;
   }
   row.shown = shown->measured;
   for (const MeasuredTile& tile : shown->measured->tiles)
