@@ -160,13 +160,21 @@ std::string run_tasks(std::span<const Task> tasks, const Environment& environmen
 }
 
 std::vector<Measurement> latest(std::span<const Measurement> measurements, const Environment& environment) {
-  std::map<std::string, std::size_t> last;
-  for (std::size_t i = 0; i < measurements.size(); ++i)
-    if (are_comparable(measurements[i].environment, environment)) last[problem_text(measurements[i].problem)] = i;
-  std::vector<Measurement> result;
-  for (std::size_t i = 0; i < measurements.size(); ++i)
-    if (are_comparable(measurements[i].environment, environment) && last.at(problem_text(measurements[i].problem)) == i)
-      result.push_back(measurements[i]);
+  std::vector<Measurement> result;  // from the last to the first
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = measurements.size(); i-- > 0;) {
+    const Measurement& measurement = measurements[i];
+    if (!are_comparable(measurement.environment, environment)) continue;
+    const auto [place, is_last] = places.try_emplace(problem_text(measurement.problem), result.size());
+    if (is_last) {
+      result.push_back(measurement);
+      continue;
+    }
+    std::vector<Candidate>& known = result[place->second].candidates;
+    for (const Candidate& candidate : measurement.candidates)
+      if (std::ranges::find(known, candidate.kernel, &Candidate::kernel) == known.end()) known.push_back(candidate);
+  }
+  std::ranges::reverse(result);
   return result;
 }
 

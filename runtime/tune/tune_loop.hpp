@@ -53,7 +53,8 @@ std::string run_tasks(std::span<const Task> tasks, const Environment& environmen
                       const std::function<std::string()>& today, const LoopOptions& options, Device& device,
                       Store& store, Progress& progress, std::vector<Measurement>& known);
 
-/// The last measurement of each problem in a comparable environment, in the order of the store.
+/// The last measurement of each problem in a comparable environment, in the order of the store. Candidates that only an
+/// earlier one has are added to it: they were timed in other rounds, but on the same GPU with the same code.
 std::vector<Measurement> latest(std::span<const Measurement> measurements, const Environment& environment);
 
 }  // namespace flashdma_bwd::tune

@@ -173,6 +173,30 @@ TEST_CASE("another driver, or a kernel that was not timed, is measured anew", "[
   CHECK(report.err.find("40 measurements of another GPU, driver, toolkit or commit") != std::string::npos);
 }
 
+TEST_CASE("candidates of several runs are put together", "[command-line]") {
+  Workshop workshop;
+  REQUIRE(workshop.tune({"--keep-table", "--filter", "items"}).code == kFine);
+  REQUIRE(workshop.tune({"--keep-table", "--filter", "_q3_"}).code == kFine);
+  CHECK(workshop.gpu.requests.size() == 2 * kProblems);
+  const Outcome together =
+      workshop.run_line({"report", workshop.path("m.jsonl"), "--configs", workshop.path("configs")});
+  Workshop at_once;
+  REQUIRE(at_once.tune({"--keep-table", "--filter", "items", "--filter", "_q3_"}).code == kFine);
+  CHECK(at_once.gpu.requests.size() == kProblems);
+  const Outcome once = at_once.run_line({"report", at_once.path("m.jsonl"), "--configs", at_once.path("configs")});
+  CHECK(together.out == once.out);
+}
+
+TEST_CASE("options alone are those of tune", "[command-line]") {
+  Workshop workshop;
+  const Outcome outcome =
+      workshop.run_line({"--problems", workshop.path("problems.txt"), "--store", workshop.path("m.jsonl"), "--configs",
+                         workshop.path("configs"), "--compiled-only", "--keep-table"});
+  CHECK(outcome.code == kFine);
+  CHECK(workshop.gpu.requests.size() == kProblems);
+  CHECK(workshop.run_line({"--help"}).code == kFine);
+}
+
 TEST_CASE("--keep-table and --dry-run leave the table as it is", "[command-line]") {
   Workshop workshop;
   const std::string before = read(workshop.table());

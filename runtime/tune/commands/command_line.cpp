@@ -68,7 +68,8 @@ void add_tune(CLI::App& verb, Options& options) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   verb.add_option("--measure", options.measure, "the measuring program; the one beside this program if not given");
-  verb.add_option("--commit", options.commit, "the source's commit, for the record")->capture_default_str();
+  verb.add_option("--commit", options.commit, "the source's commit: what was measured of another is not used")
+      ->capture_default_str();
   verb.add_flag("--dry-run", options.dry_run, "say what would be measured and built; do neither");
   verb.add_flag("--keep-table", options.keep_table, "measure and report, leave the table as it is");
 }
@@ -95,6 +96,9 @@ int run_command_line(std::vector<std::string> arguments, const Surroundings& sur
   add_configs(*report, options);
   add_merging(*report, options);
 
+  // Options alone are those of `tune`.
+  if (!arguments.empty() && arguments[0].starts_with("--") && arguments[0] != "--help")
+    arguments.insert(arguments.begin(), "tune");
   // CLI11 would only say that a subcommand is missing.
   if (!arguments.empty() && !arguments[0].starts_with('-')) {
     std::vector<std::string> verbs;
