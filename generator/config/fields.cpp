@@ -158,8 +158,11 @@ constexpr Field kMeasured[] = {
     {.name = "commit", .type = text, .required = true},
     {.name = "problem", .type = text},
     {.name = "ms", .type = number, .required = true, .unit = "milliseconds"},
+    {.name = "spread_ms", .type = number, .unit = "milliseconds"},
     {.name = "runner_up", .type = text, .required = true},
     {.name = "runner_up_ms", .type = number, .required = true, .unit = "milliseconds"},
+    {.name = "problems", .type = integer, .low = 1, .unit = "measured problems"},
+    {.name = "worst_regret_percent", .type = number, .unit = "percent"},
 };
 constexpr Field kProfile[] = {
     {.name = "profile", .type = text, .required = true},

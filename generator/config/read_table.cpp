@@ -111,6 +111,8 @@ std::string read_measured(const Node& node, Diagnostics& diagnostics) {
   const auto date = reader.date("date");
   const auto sm_count = reader.integer("sm_count");
   const auto ms = reader.number("ms"), runner_up_ms = reader.number("runner_up_ms");
+  const auto spread_ms = reader.number("spread_ms"), worst_regret = reader.number("worst_regret_percent");
+  const auto problems = reader.integer("problems");
   if (runner_up)
     if (const Parsed<TileConfig> tile = parse_tile_name(*runner_up); !tile)
       diagnostics.add(
@@ -122,8 +124,10 @@ std::string read_measured(const Node& node, Diagnostics& diagnostics) {
                     {decimal(*runner_up_ms) + " ms < " + decimal(*ms) + " ms"});
   if (!gpu || !toolkit || !driver || !commit || !runner_up || !date || !sm_count || !ms || !runner_up_ms) return {};
   return *gpu + ", " + std::to_string(*sm_count) + " SMs, " + *toolkit + ", driver " + *driver + ", " + *date +
-         ", commit " + *commit + (problem ? ", " + *problem : "") + ": " + decimal(*ms) + " ms; next " + *runner_up +
-         ", " + decimal(*runner_up_ms) + " ms";
+         ", commit " + *commit + (problem ? ", " + *problem : "") + ": " + decimal(*ms) + " ms" +
+         (spread_ms ? ", spread " + decimal(*spread_ms) + " ms" : "") + "; next " + *runner_up + ", " +
+         decimal(*runner_up_ms) + " ms" + (problems ? "; " + std::to_string(*problems) + " problems measured" : "") +
+         (worst_regret ? ", at worst " + decimal(*worst_regret) + " % slower than the best" : "");
 }
 
 TableRow read_row(const Node& node, Diagnostics& diagnostics) {

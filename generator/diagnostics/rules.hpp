@@ -43,6 +43,10 @@ enum class Rule : std::uint8_t {
   unreachable_row,
   duplicate_row,
   missing_default,
+  row_layout,
+  // Measurements
+  json_syntax,
+  foreign_version,
   // Profiles
   empty_profile,
   // The generated tree

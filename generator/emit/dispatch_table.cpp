@@ -27,6 +27,8 @@ std::string by_architecture(const Plan& plan, auto&& statement) {
 std::string tiles(const Plan& plan) {
   std::map<std::string, TileConfig> all;
   for (const Row& row : plan.rows) all.emplace(tile_name(row.use), row.use);
+  for (const TranslationUnit& unit : plan.units)
+    for (const PlannedKernel& kernel : unit.kernels) all.emplace(tile_name(kernel.config.tile), kernel.config.tile);
   std::string text = "namespace tiles {\n";
   for (const auto& [name, tile] : all) text += "inline constexpr TileConfig " + name + cpp_tile(tile) + ";\n";
   return text + "}  // namespace tiles\n";

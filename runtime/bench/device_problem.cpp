@@ -86,12 +86,12 @@ Tensor DeviceProblem::tensor(std::int64_t seqlen, std::int64_t heads, float devi
   return tensor;
 }
 
-PairTensor DeviceProblem::pair_tensor(void* data, std::int64_t rows, std::int32_t data_type) const {
+PairTensor DeviceProblem::pair_tensor(void* data, std::int64_t heads, std::int64_t rows, std::int32_t data_type) const {
   PairTensor tensor{};
   tensor.data = data;
   tensor.data_type = data_type;
   tensor.batch = shared_.batch;
-  tensor.heads = shared_.heads_kv;
+  tensor.heads = heads;
   tensor.rows = rows;
   tensor.columns = shared_.seqlen_k;
   tensor.stride_column = 1;
@@ -113,9 +113,11 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
   shared_.softcap = static_cast<float>(problem.softcap);
   shared_.causal = problem.causal;
   shared_.mask_layout = options.mask_layout;
+  shared_.mask_density = options.mask_density;
+  shared_.flags = options.flags;
   if (problem.deterministic) shared_.flags |= FLASHDMA_BWD_FLAG_DETERMINISTIC;
   if (!kernel_.empty()) shared_.kernel = kernel_.c_str();
-  if (!upload_shared(problem) || (problem.packed && !pack())) return false;
+  if (!upload_shared(problem, options) || (problem.packed && !pack())) return false;
 
   // As many copies as together exceed the L2 cache twice.
   int l2_bytes = 0;
@@ -129,13 +131,28 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
     if (!make_copy(kSeed + 16 * i)) return false;
 
   if (options.reuse_plan && problem.mask != MaskShape::none && !make_plan()) return false;
-  if (!check(workspace_size(copies_.front(), workspace_bytes_), "workspace_size")) return false;
-  workspace_ = allocate(workspace_bytes_);
-  if (workspace_ == nullptr || !check(prepare(copies_.front()), "prepare")) return false;
-  return check(cudaDeviceSynchronize(), "filling the inputs");
+  return fit_workspace() && check(cudaDeviceSynchronize(), "filling the inputs");
 }
 
-bool DeviceProblem::upload_shared(const Problem& problem) {
+bool DeviceProblem::fit_workspace() {
+  std::size_t bytes = 0;
+  if (!check(workspace_size(copies_.front(), bytes), "workspace_size")) return false;
+  if (bytes > workspace_bytes_ || workspace_.data() == nullptr) {
+    workspace_bytes_ = bytes;
+    if (!check(workspace_.allocate(bytes), "allocating the workspace")) return false;
+  }
+  return check(prepare(copies_.front()), "prepare");
+}
+
+bool DeviceProblem::use_kernel(const std::string& kernel) {
+  message_.clear();
+  kernel_ = kernel;
+  for (Arguments& copy : copies_) copy.kernel = kernel_.c_str();
+  plan_arguments_.kernel = kernel_.c_str();
+  return fit_workspace();
+}
+
+bool DeviceProblem::upload_shared(const Problem& problem, const DeviceProblemOptions& options) {
   const std::vector<float> scores = random_scores(problem, kSeed);
   const HostMask mask = make_mask(problem, scores, kSeed);
   active_fraction_ = mask.active_fraction;
@@ -153,14 +170,7 @@ bool DeviceProblem::upload_shared(const Problem& problem) {
   shared_.lse_stride_head = problem.seqlen_q;
   shared_.lse_stride_batch = problem.heads * problem.seqlen_q;
 
-  if (problem.bias != BiasShape::none) {
-    const std::int64_t rows = problem.bias == BiasShape::key ? 1 : problem.seqlen_q;
-    const auto count = static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * problem.seqlen_k);
-    shared_.bias = pair_tensor(allocate(2 * count), rows, shared_.data_type);
-    shared_.d_bias = pair_tensor(allocate(2 * count), rows, shared_.data_type);
-    if (shared_.bias.data != nullptr)
-      check(fill_normal(shared_.bias.data, count, problem.bf16, 0.1f, kSeed + 7), "filling the bias");
-  }
+  if (problem.bias != BiasShape::none) make_bias(problem, options);
   return ok();
 }
 
@@ -177,6 +187,18 @@ bool DeviceProblem::pack() {
   shared_.total_k = shared_.batch * shared_.seqlen_k;
   shared_.lse_stride_head = shared_.total_q;
   return ok();
+}
+
+void DeviceProblem::make_bias(const Problem& problem, const DeviceProblemOptions& options) {
+  const std::int64_t rows = problem.bias == BiasShape::key ? 1 : problem.seqlen_q;
+  const std::int64_t heads = options.bias_of_all_heads ? problem.heads : problem.heads_kv;
+  const auto count = static_cast<std::size_t>(problem.batch * heads * rows * problem.seqlen_k);
+  const std::int32_t type = shared_.data_type;
+  shared_.bias = pair_tensor(allocate(2 * count), heads, rows, type);
+  shared_.d_bias = options.float_bias_gradient ? pair_tensor(allocate(4 * count), heads, rows, FLASHDMA_BWD_FP32)
+                                               : pair_tensor(allocate(2 * count), heads, rows, type);
+  if (shared_.bias.data != nullptr)
+    check(fill_normal(shared_.bias.data, count, problem.bf16, 0.1f, kSeed + 7), "filling the bias");
 }
 
 bool DeviceProblem::make_copy(std::uint64_t seed) {
@@ -225,7 +247,11 @@ bool DeviceProblem::read_plan_summary() {
 Status DeviceProblem::backward(cudaStream_t stream) {
   const Arguments& copy = copies_[turn_];
   turn_ = (turn_ + 1) % copies_.size();
-  return flashdma_bwd::backward(copy, workspace_, workspace_bytes_, stream);
+  return flashdma_bwd::backward(copy, workspace_.data(), workspace_bytes_, stream);
+}
+
+Status DeviceProblem::backward_again(cudaStream_t stream) {
+  return flashdma_bwd::backward(copies_.front(), workspace_.data(), workspace_bytes_, stream);
 }
 
 }  // namespace flashdma_bwd::bench

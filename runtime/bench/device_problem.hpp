@@ -32,6 +32,10 @@ struct DeviceProblemOptions {
   std::string kernel;       ///< canonical name, or empty: the table decides
   bool reuse_plan = false;  ///< the mask's plan is built once, not in each call
   std::int32_t mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  std::int32_t mask_density = 0;   ///< what the caller says of it, see flashdma_bwd_arguments
+  bool bias_of_all_heads = false;  ///< not one for each KV head
+  bool float_bias_gradient = false;
+  std::uint32_t flags = 0;
 };
 
 /// What a plan turned out to be. Counts are sums over its masks, and 0 unless it is reordered.
@@ -58,6 +62,11 @@ class DeviceProblem {
 
   /// Enqueues one backward on the copy whose turn it is.
   Status backward(cudaStream_t stream);
+  /// Enqueues one backward on the first copy: its inputs may be in the L2 cache from the time before.
+  Status backward_again(cudaStream_t stream);
+
+  /// Uses another kernel from now on, by its canonical name. On failure as the constructor.
+  bool use_kernel(const std::string& kernel);
 
   /// Builds a plan of the mask, if there is one, which further backwards use. On failure as the constructor.
   bool make_plan();
@@ -67,8 +76,9 @@ class DeviceProblem {
 
  private:
   bool build(const Problem& problem, const DeviceProblemOptions& options);
-  bool upload_shared(const Problem& problem);
+  bool upload_shared(const Problem& problem, const DeviceProblemOptions& options);
   bool pack();
+  bool fit_workspace();
   bool make_copy(std::uint64_t seed);
   bool read_plan_summary();
   bool check(cudaError_t error, const char* what);
@@ -76,13 +86,14 @@ class DeviceProblem {
   void* allocate(std::size_t bytes);
   void* upload(const void* data, std::size_t bytes);
   Tensor tensor(std::int64_t seqlen, std::int64_t heads, float deviation, std::uint64_t seed);
-  PairTensor pair_tensor(void* data, std::int64_t rows, std::int32_t data_type) const;
+  PairTensor pair_tensor(void* data, std::int64_t heads, std::int64_t rows, std::int32_t data_type) const;
+  void make_bias(const Problem& problem, const DeviceProblemOptions& options);
 
   std::vector<DeviceMemory> memory_;
   Arguments shared_;  ///< sizes, mask, bias, dBias and LSE: the same for all copies
   std::vector<Arguments> copies_;
   std::size_t turn_ = 0;
-  void* workspace_ = nullptr;
+  DeviceMemory workspace_;
   std::size_t workspace_bytes_ = 0;
   MaskPlan plan_{};
   Arguments plan_arguments_;

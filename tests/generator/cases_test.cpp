@@ -154,7 +154,10 @@ TEST_CASE("every rule has a case of its name that reports it", "[cases]") {
   for (const RuleDescription& rule : all_rules()) {
     const std::string id(rule.id);
     INFO(id);
-    CHECK(read(cases_dir() / (id + ".expected")).find('[' + id + ']') != std::string::npos);
+    // Rules of measurements and of the edit of a table are the tuner's.
+    fs::path expected = cases_dir() / (id + ".expected");
+    if (!fs::exists(expected)) expected = source_dir() / "tests/tuner/cases" / (id + ".expected");
+    CHECK(read(expected).find('[' + id + ']') != std::string::npos);
   }
 }
 

@@ -1,0 +1,69 @@
+// show: what a store holds. report: what it says of a table.
+#include <ostream>
+
+#include "selection/vocabulary.hpp"
+#include "tune/commands/session.hpp"
+#include "tune/report.hpp"
+
+namespace flashdma_bwd::tune {
+namespace {
+
+std::optional<StoreContents> load_store(const Options& options, const Surroundings& surroundings, int& code) {
+  generator::SourceFile source{options.store, options.store, {}};
+  std::string error;
+  code = kFindings;
+  if (!read_text_file(options.store, false, source.text, error)) {
+    refuse(surroundings, kFindings, error);
+    return std::nullopt;
+  }
+  return read_shown(source, surroundings);
+}
+
+}  // namespace
+
+int run_show(const Options& options, const Surroundings& surroundings) {
+  int code = kFine;
+  const std::optional<StoreContents> contents = load_store(options, surroundings, code);
+  if (!contents) return code;
+  surroundings.out << (options.format == Format::json ? measurements_json(contents->measurements)
+                                                      : measurements_text(contents->measurements));
+  return kFine;
+}
+
+int run_report(const Options& options, const Surroundings& surroundings) {
+  const std::optional<std::vector<Problem>> held_back = held_back_problems(options, surroundings);
+  if (!held_back) return kUsage;
+  const std::optional<generator::Configuration> configuration = load_valid(options, surroundings);
+  if (!configuration) return kFindings;
+  int code = kFine;
+  const std::optional<StoreContents> contents = load_store(options, surroundings, code);
+  if (!contents) return code;
+  if (contents->measurements.empty()) return refuse(surroundings, kFindings, options.store + ": nothing is measured");
+
+  const Environment& environment = contents->measurements.back().environment;
+  const std::optional<Architecture> architecture = own_architecture(environment.compute_capability);
+  const generator::Table* table = nullptr;
+  for (const generator::Table& candidate : configuration->tables)
+    if (architecture == candidate.architecture) table = &candidate;
+  if (table == nullptr)
+    return refuse(
+        surroundings, kFindings,
+        options.store + ": " + options.configs + " has no table for the compute capability of " + environment.gpu);
+  const std::vector<Measurement> measurements = latest(contents->measurements, environment);
+  Findings findings;
+  const double bound = options.bound_percent / 100;
+  find_rows(*table, measurements, *held_back, bound, findings);
+  surroundings.out << word(table->architecture) << ", measured on " << environment.gpu << ", " << environment.sm_count
+                   << " SMs, " << environment.toolkit << ", driver " << environment.driver << ", commit "
+                   << environment.commit << '\n'
+                   << report_of(findings, bound);
+  std::size_t others = 0;
+  for (const Measurement& measurement : contents->measurements)
+    if (!are_comparable(measurement.environment, environment)) ++others;
+  if (others > 0)
+    surroundings.err << "flashdma-tune: " << others
+                     << " measurements of another GPU, driver, toolkit or commit than the last one's are left out\n";
+  return kFine;
+}
+
+}  // namespace flashdma_bwd::tune
