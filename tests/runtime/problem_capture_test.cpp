@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -180,6 +181,7 @@ TEST_CASE("processes append to one file at once") {
   const std::string path = folder.file("problems.txt");
   constexpr int kProcesses = 8;
   constexpr int kLines = 100;
+  std::fflush(nullptr);  // what is buffered is the parent's to write
   std::vector<pid_t> processes;
   for (int process = 0; process < kProcesses; ++process) {
     const pid_t child = fork();
