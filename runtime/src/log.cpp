@@ -76,7 +76,10 @@ void log_resolution(const Environment& environment, const Request& request, cons
     static SeenSet warned;
     if (warned.is_new(1)) print("warning", environment.log_error);
   }
-  if (resolution.decision == Decision::table && resolution.tier > 0) warn_of_lower_tier(request, resolution);
+  // A cache may prefer a lower tier to the GPU's own; without its own there is nothing to prefer.
+  if ((resolution.decision == Decision::table && resolution.tier > 0) ||
+      (resolution.decision == Decision::cache && resolution.table_tier > 0))
+    warn_of_lower_tier(request, resolution);
   if (environment.log != LogLevel::info) return;
   static SeenSet problems;
   if (problems.is_new(hash_of(request.problem, request.device)))

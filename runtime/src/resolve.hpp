@@ -48,6 +48,7 @@ struct Resolution {
   CodeForm form = CodeForm::native;
   CacheAnswer cache = CacheAnswer::not_asked;
   const TunedChoice* tuned = nullptr;  ///< of the cache, if it decided
+  int table_tier = 0;                  ///< if it did: the tier of the table's choice
   const char* cache_file = "";         ///< where that stands; empty: in memory
 };
 

@@ -6,6 +6,7 @@
 #include "captured_stderr.hpp"
 #include "support/catch.hpp"
 #include "tables.hpp"
+#include "tune_cache/choice_table.hpp"
 
 namespace flashdma_bwd::testing {
 namespace {
@@ -51,6 +52,38 @@ TEST_CASE("at level info each problem's kernel is told once") {
   CHECK(contains(first, "configs/tables/sm80.yaml:"));
   CHECK(said(LogLevel::info, build.table(), kA100, 5).empty());
   CHECK(contains(said(LogLevel::info, build.table(), kA100, 6), "batch 6"));
+}
+
+TEST_CASE("a lower tier that the cache prefers is no reason to warn, one without a choice is") {
+  const PretendedBuild build(set_of({Architecture::sm80}));
+  const Environment environment;
+  const Request request{ordinary_problem(), kOrin, {}, false};
+  Resolution resolution;
+  REQUIRE_FALSE(resolve(build.table(), environment, request, resolution));
+  TunedChoice choice;
+  resolution.decision = Decision::cache;
+  resolution.row = nullptr;
+  resolution.tuned = &choice;
+  CHECK(captured([&] { log_resolution(environment, request, resolution); }).empty());
+  resolution.table_tier = resolution.tier;
+  CHECK(contains(captured([&] { log_resolution(environment, request, resolution); }), "those of sm80 run (tier 2)"));
+}
+
+TEST_CASE("what the cache chose is told with its line") {
+  const PretendedBuild build;
+  Environment environment;
+  environment.log = LogLevel::info;
+  Request request{ordinary_problem(), kA100, {}, false};
+  request.problem.batch = 77;
+  Resolution resolution;
+  REQUIRE_FALSE(resolve(build.table(), environment, request, resolution));
+  TunedChoice choice;
+  choice.line = 12;
+  resolution.decision = Decision::cache;
+  resolution.row = nullptr;
+  resolution.tuned = &choice;
+  resolution.cache_file = "cache.jsonl";
+  CHECK(contains(captured([&] { log_resolution(environment, request, resolution); }), "; chosen by cache.jsonl:12\n"));
 }
 
 TEST_CASE("a log level that cannot be read is told once") {

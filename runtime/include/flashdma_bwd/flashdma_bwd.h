@@ -209,7 +209,8 @@ typedef struct flashdma_bwd_selection {
   int32_t tier;               /* 0: the device's own table; 1, 2 ...: an older one; see row_architecture */
   int32_t row_line;           /* of row_file; 0 where that has no lines */
   char kernel[128];           /* canonical name */
-  char row_file[64];          /* the YAML table, what named the kernel, or the cache of measured choices */
+  char row_file[64];          /* the YAML table, what named the kernel, or the cache of measured choices ("first
+                                 use": a choice that is in memory only) */
   char row_architecture[8];   /* sm80 ... */
 } flashdma_bwd_selection;
 
@@ -365,8 +366,9 @@ typedef struct flashdma_bwd_call_report {
   const char* problem;    /* such as "bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal", a line of a problem file */
   uint64_t tag;           /* of the arguments */
   const char* kernel;     /* canonical name of the configuration */
-  const char* row_file;   /* the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL" */
-  int32_t row_line;       /* of row_file; 0 where a kernel was named */
+  const char* row_file;   /* the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL"; or the
+                             cache of measured choices, "first use" for a choice that is in memory only */
+  int32_t row_line;       /* of row_file; 0 where that has no lines */
   int32_t tier;           /* as in flashdma_bwd_selection */
   size_t workspace_bytes; /* that the call needs */
   flashdma_bwd_stream stream;

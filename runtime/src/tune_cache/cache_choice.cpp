@@ -72,6 +72,7 @@ Check ask_cache(TuneSession* session, const Environment& environment, const Requ
   resolution.cache = CacheAnswer::chosen;
   resolution.decision = Decision::cache;
   resolution.tuned = choice;
+  resolution.table_tier = resolution.tier;
   resolution.cache_file = session->options().cache.c_str();
   resolution.config = choice->kernel->config;
   resolution.kernel = choice->kernel;

@@ -183,10 +183,9 @@ void TuneSession::freeze() {
 std::string TuneSession::hash_text(const DeviceChoices& choices) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   // The build's tables and toolkit need not go in: a library of others does not take these records.
-  DeviceTraits device = choices.device;
   Problem kind;  // to be mixed as the fields of a problem are
-  kind.batch = device.compute_capability;
-  kind.heads = device.sm_count;
+  kind.batch = choices.device.compute_capability;
+  kind.heads = choices.device.sm_count;
   std::uint64_t hash = choices.table.hash() + problem_hash(kind);
   std::string text;
   for (int digit = 0; digit < 16; ++digit, hash <<= 4) text += kDigits[hash >> 60];
