@@ -89,9 +89,10 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   report->add_option("--output", options.output, "The file to write")->required();
   report->add_option("--plot", options.plot, "Instead of a page an SVG: time against the density of the mask")
       ->check(CLI::IsMember({"density"}));
-  report->add_option("--device", options.devices,
-                     "The GPU that captured problems are for: a name, such as H200, or sm<compute "
-                     "capability>:<multiprocessors>, such as sm90:132; may be given several times")
+  report
+      ->add_option("--device", options.devices,
+                   "The GPU that captured problems are for: a name, such as H200, or sm<compute "
+                   "capability>:<multiprocessors>, such as sm90:132; may be given several times")
       ->allow_extra_args(false);
   report
       ->add_option("--dense-tflops", options.ceilings.dense_tflops,
