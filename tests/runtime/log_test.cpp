@@ -64,9 +64,10 @@ TEST_CASE("a lower tier that the cache prefers is no reason to warn, one without
   resolution.decision = Decision::cache;
   resolution.row = nullptr;
   resolution.tuned = &choice;
-  CHECK(captured([&] { log_resolution(environment, request, resolution); }).empty());
+  CHECK(captured_stderr([&] { log_resolution(environment, request, resolution); }).empty());
   resolution.table_tier = resolution.tier;
-  CHECK(contains(captured([&] { log_resolution(environment, request, resolution); }), "those of sm80 run (tier 2)"));
+  CHECK(contains(captured_stderr([&] { log_resolution(environment, request, resolution); }),
+                 "those of sm80 run (tier 2)"));
 }
 
 TEST_CASE("what the cache chose is told with its line") {
@@ -83,7 +84,8 @@ TEST_CASE("what the cache chose is told with its line") {
   resolution.row = nullptr;
   resolution.tuned = &choice;
   resolution.cache_file = "cache.jsonl";
-  CHECK(contains(captured([&] { log_resolution(environment, request, resolution); }), "; chosen by cache.jsonl:12\n"));
+  CHECK(contains(captured_stderr([&] { log_resolution(environment, request, resolution); }),
+                 "; chosen by cache.jsonl:12\n"));
 }
 
 TEST_CASE("a log level that cannot be read is told once") {
