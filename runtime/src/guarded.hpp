@@ -1,6 +1,7 @@
 // The frame of a C function: its failure becomes a code, and a message that is kept for the thread.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
