@@ -137,6 +137,7 @@ int TuneRun::build() {
   const std::set<std::string> compiled(description_.kernels.begin(), description_.kernels.end());
   if (options_.loop.candidates != CandidateChoice::compiled && !std::ranges::includes(compiled, wanted)) {
     std::vector<KernelConfig> kernels;
+    kernels.reserve(wanted.size());
     for (const std::string& name : wanted) kernels.push_back(*parse_configuration_name(name).value);
     around_.err << "about " << duration_text(60 * forecast_minutes(kernels)) << " of one core to build\n";
     const ScratchResult result = build_candidates(
