@@ -7,9 +7,9 @@
 #include <ostream>
 
 #include "commands/commands.hpp"
-#include "commands/gpu_presets.hpp"
 #include "commands/session.hpp"
 #include "selection/configuration_name.hpp"
+#include "selection/gpu_presets.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {

@@ -4,19 +4,13 @@
 #include <string>
 
 #include "mask_shapes.hpp"
+#include "results_of.hpp"
 #include "support/catch.hpp"
 
 using namespace flashdma_bwd::bench;
+using test::problem_of;
 
 namespace {
-
-Problem problem_of(const std::string& text) {
-  Problem problem;
-  std::string error;
-  INFO(text);
-  REQUIRE(parse_problem(text, problem, error));
-  return problem;
-}
 
 /// Active pairs of all batches and heads of the mask that the benchmark makes.
 double counted_pairs(const Problem& problem) {

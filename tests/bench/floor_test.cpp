@@ -6,19 +6,13 @@
 #include "active_pairs.hpp"
 #include "mask_encodings.hpp"
 #include "mask_shapes.hpp"
+#include "results_of.hpp"
 #include "support/catch.hpp"
 
 using namespace flashdma_bwd::bench;
+using test::problem_of;
 
 namespace {
-
-Problem problem_of(const std::string& text) {
-  Problem problem;
-  std::string error;
-  INFO(text);
-  REQUIRE(parse_problem(text, problem, error));
-  return problem;
-}
 
 double fraction(const Problem& problem) {
   return active_pairs(problem) / static_cast<double>(problem.seqlen_q * problem.seqlen_k);

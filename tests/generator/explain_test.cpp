@@ -5,11 +5,11 @@
 #include <sstream>
 
 #include "commands/command_line.hpp"
-#include "commands/gpu_presets.hpp"
 #include "config/load.hpp"
 #include "generator/files.hpp"
 #include "plan/plan.hpp"
 #include "selection/configuration_name.hpp"
+#include "selection/gpu_presets.hpp"
 #include "support/catch.hpp"
 
 namespace flashdma_bwd::generator::test {

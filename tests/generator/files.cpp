@@ -42,17 +42,6 @@ std::map<std::string, std::string> read_tree(const fs::path& root) {
   return files;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (fs::temp_directory_path() / "flashdma-gen-test-XXXXXX").string();
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 void check_expected(const std::string& actual, const fs::path& expected) {
   const char* update = std::getenv("FLASHDMA_BWD_UPDATE_EXPECTED");
   if (update != nullptr && std::string(update) == "1") {

@@ -1,9 +1,11 @@
-// Files of the tests: where the sources are, temporary folders, texts.
+// Files of the tests: where the sources are, and texts.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <string>
+
+#include "support/temporary_folder.hpp"
 
 namespace flashdma_bwd::generator::test {
 
@@ -17,18 +19,7 @@ void write(const std::filesystem::path& path, const std::string& text);
 /// All files below a folder: relative path to text.
 std::map<std::string, std::string> read_tree(const std::filesystem::path& root);
 
-/// A new folder, removed with all it holds at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using testing::TemporaryFolder;
 
 /// Compares a text with a file of expected text. With FLASHDMA_BWD_UPDATE_EXPECTED=1 in the environment the file is
 /// rewritten instead, for a person to review.

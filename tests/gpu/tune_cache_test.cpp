@@ -1,14 +1,10 @@
 // Learning at run time: what the first use measures, chooses and leaves in the outputs, and what it must not do.
-#include <stdlib.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +13,7 @@
 #include "gpu/kernels_under_test.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace flashdma_bwd;
 using namespace flashdma_bwd::testing;
@@ -26,19 +23,11 @@ namespace {
 /// A cache's file in a folder of its own; at the end both are gone and nothing is tuned any more.
 class Cache {
  public:
-  Cache() {
-    std::string name = (std::filesystem::temp_directory_path() / "flashdma_bwd_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder can be made: " + name);
-    folder_ = name;
-  }
+  Cache() = default;
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
-  ~Cache() {
-    static_cast<void>(set_tuning(Tuning()));
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  std::string path() const { return (folder_ / "c.jsonl").string(); }
+  ~Cache() { static_cast<void>(set_tuning(Tuning())); }
+  std::string path() const { return folder_.path("c.jsonl"); }
   std::string text() const {
     std::ostringstream text;
     text << std::ifstream(path(), std::ios::binary).rdbuf();
@@ -56,7 +45,7 @@ class Cache {
   }
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TuningState state() {

@@ -1,11 +1,8 @@
 // See cache_samples.hpp.
 #include "cache_samples.hpp"
 
-#include <stdlib.h>
-
 #include <fstream>
 #include <sstream>
-#include <stdexcept>
 
 #include "selection/configuration_name.hpp"
 #include "selection/select_kernel.hpp"
@@ -37,17 +34,6 @@ Problem problem_of_batch(std::int64_t batch) {
   Problem problem = ordinary_problem();
   problem.batch = batch;
   return problem;
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "flashdma_bwd_XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder can be made: " + name);
-  folder_ = name;
-}
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, ignored);
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void write_text(const std::string& path, const std::string& text) {

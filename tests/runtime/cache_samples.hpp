@@ -1,9 +1,9 @@
-// Records that could be, and files that live as long as a test.
+// Records that could be, and texts of files.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
+#include "support/temporary_folder.hpp"
 #include "tables.hpp"
 #include "tune_cache/cache_record.hpp"
 
@@ -17,19 +17,6 @@ CacheRecord sample_record(const Problem& problem);
 
 /// The ordinary problem with this batch.
 Problem problem_of_batch(std::int64_t batch);
-
-/// A folder of its own, deleted with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
- private:
-  std::filesystem::path folder_;
-};
 
 void write_text(const std::string& path, const std::string& text);
 std::string read_text(const std::string& path);

@@ -16,7 +16,7 @@
 #include "selection/configuration_name.hpp"
 #include "selection/problem_text.hpp"
 #include "support/catch.hpp"
-#include "tune/atomic_file.hpp"
+#include "support/temporary_folder.hpp"
 #include "tuner/fake_device.hpp"
 #include "tuner/timing_model.hpp"
 #include "validation/validate.hpp"
@@ -27,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using generator::test::read;
 using generator::test::source_dir;
-using generator::test::TemporaryFolder;
 using generator::test::write;
+using testing::TemporaryFolder;
 
 struct Outcome {
   int code = -1;
@@ -382,22 +382,6 @@ TEST_CASE("show prints every candidate, and JSON that is an array of records", "
   CHECK(text.out.find("its gradients are wrong") != std::string::npos);
   const Outcome json = workshop.run_line({"show", workshop.path("m.jsonl"), "--format", "json"});
   CHECK(nlohmann::json::parse(json.out).size() == kProblems);
-}
-
-TEST_CASE("a file is replaced as a whole or not at all", "[command-line]") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "table.yaml";
-  write(path, "before");
-  chmod(path.c_str(), 0640);
-  CHECK(replace_file(path, "after").empty());
-  CHECK(read(path) == "after");
-  struct stat status {};
-  REQUIRE(stat(path.c_str(), &status) == 0);
-  CHECK((status.st_mode & 0777) == 0640);
-  CHECK(replace_file(folder.path() / "no/table.yaml", "x").find("No such file or directory") != std::string::npos);
-  fs::create_directory(folder.path() / "folder");
-  CHECK_FALSE(replace_file(folder.path() / "folder", "x").empty());
-  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 2);  // nothing is left behind
 }
 
 TEST_CASE("the program says what it is and where it finds no GPU", "[command-line]") {

@@ -1,6 +1,7 @@
 // The measuring process, played by shell scripts: what it says, and all the ways in which it can end.
 #include "generator/files.hpp"
 #include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
 #include "tune/measuring_process.hpp"
 #include "tune/record_json.hpp"
 #include "tuner/fake_device.hpp"
@@ -9,8 +10,8 @@ namespace flashdma_bwd::tune::test {
 namespace {
 
 using generator::test::read;
-using generator::test::TemporaryFolder;
 using generator::test::write;
+using testing::TemporaryFolder;
 
 /// A script that introduces itself and then does `body` for each request, which is in $request.
 struct Script {

@@ -11,6 +11,7 @@
 #include "generator/files.hpp"
 #include "selection/problem_text.hpp"
 #include "support/catch.hpp"
+#include "support/temporary_folder.hpp"
 #include "tune/record_json.hpp"
 #include "tuner/fake_device.hpp"
 
@@ -20,8 +21,8 @@ namespace {
 using generator::test::check_expected;
 using generator::test::read;
 using generator::test::source_dir;
-using generator::test::TemporaryFolder;
 using generator::test::write;
+using testing::TemporaryFolder;
 
 StoreContents contents_of(const std::string& text) {
   const generator::SourceFile source{"m.jsonl", "m.jsonl", text};

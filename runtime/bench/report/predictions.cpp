@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "commands/gpu_presets.hpp"
 #include "selection/configuration_name.hpp"
 #include "selection/explain.hpp"
+#include "selection/gpu_presets.hpp"
 #include "selection/number_text.hpp"
 
 namespace flashdma_bwd::bench {
@@ -20,7 +20,7 @@ std::string lower(std::string_view text) {
 
 int usual_shared_memory(int compute_capability) {
   int newest = 0, bytes = 0;
-  for (const generator::GpuPreset& preset : generator::kGpuPresets)
+  for (const GpuPreset& preset : kGpuPresets)
     if (preset.traits.compute_capability <= compute_capability && preset.traits.compute_capability >= newest) {
       newest = preset.traits.compute_capability;
       bytes = preset.traits.shared_memory_per_block;
@@ -30,8 +30,7 @@ int usual_shared_memory(int compute_capability) {
 
 std::string preset_names() {
   std::string names;
-  for (const generator::GpuPreset& preset : generator::kGpuPresets)
-    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  for (const GpuPreset& preset : kGpuPresets) names += (names.empty() ? "" : ", ") + std::string(preset.name);
   return names;
 }
 
@@ -56,7 +55,7 @@ void add_to_row(CaptureAnalysis& analysis, const Prediction& prediction) {
 }  // namespace
 
 Parsed<NamedDevice> parse_device(std::string_view text) {
-  for (const generator::GpuPreset& preset : generator::kGpuPresets)
+  for (const GpuPreset& preset : kGpuPresets)
     if (lower(preset.name) == lower(text)) return NamedDevice{std::string(preset.name), preset.traits};
   std::string_view rest = text;
   NamedDevice device{std::string(text), {}};

@@ -2,6 +2,7 @@
 #include "report/write_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,10 +35,18 @@ std::string write_directly(const fs::path& path, std::string_view text) {
   return file < 0 ? std::strerror(errno) : write_and_close(file, text, false);
 }
 
+/// The permissions of `target`, if it is there, go to the file that takes its place.
 std::string replace(const fs::path& target, std::string_view text) {
   const fs::path staged = fs::path(target).concat(".staged-" + std::to_string(::getpid()));
   const int file = ::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return std::strerror(errno);
+  struct stat status {};
+  if (::stat(target.c_str(), &status) == 0 && ::fchmod(file, status.st_mode & 07777) != 0) {
+    const int refused = errno;
+    ::close(file);
+    ::unlink(staged.c_str());
+    return std::strerror(refused);
+  }
   std::string why = write_and_close(file, text, true);
   std::error_code error;
   if (why.empty()) {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "diagnostics/render.hpp"
+#include "report/write_file.hpp"
 #include "selection/configuration_name.hpp"
 #include "selection/vocabulary.hpp"
-#include "tune/atomic_file.hpp"
 #include "tune/commands/session.hpp"
 #include "tune/problem_sources.hpp"
 #include "tune/progress.hpp"
@@ -218,7 +218,7 @@ int TuneRun::write_table(const Findings& findings) {
                   source.path +
                       ": the table was edited while measuring and is left as it is; run the same command "
                       "again, nothing is measured twice");
-  if (error = replace_file(source.path, edited.text); !error.empty()) return refuse(around_, kFailure, error);
+  if (error = bench::write_file(source.path, edited.text); !error.empty()) return refuse(around_, kFailure, error);
   around_.out << source.path << ": " << findings.rows.size() << (findings.rows.size() == 1 ? " row" : " rows")
               << " written. Next: `git diff " << source.path
               << "`, `flashdma-gen generate`, build, and `flashdma-tune report`\n";

@@ -1,4 +1,4 @@
-// GPUs that `explain` knows by name, so that nobody has to look up what selection asks about them.
+// GPUs known by name, so that nobody has to look up what selection asks about them.
 //
 // Names end here: selection itself sees compute capability, multiprocessors and shared memory only.
 #pragma once
@@ -6,7 +6,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <string_view>
 
-namespace flashdma_bwd::generator {
+namespace flashdma_bwd {
 
 struct GpuPreset {
   std::string_view name;
@@ -18,4 +18,4 @@ inline constexpr GpuPreset kGpuPresets[] = {
     {"H100", {90, 132, 232448}}, {"H200", {90, 132, 232448}},
 };
 
-}  // namespace flashdma_bwd::generator
+}  // namespace flashdma_bwd
