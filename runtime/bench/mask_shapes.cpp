@@ -2,6 +2,7 @@
 #include "mask_shapes.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <random>
 #include <utility>
@@ -55,6 +56,17 @@ void fill_random(double probability, std::uint64_t seed, std::vector<std::uint8_
   for (std::size_t i = 0; i < keep.size(); ++i) {
     bits = i % 4 == 0 ? random() : bits >> 16;
     keep[i] = static_cast<std::uint32_t>(bits & 0xffff) < threshold;
+  }
+}
+
+// Of each row of bytes as many are 1 as make the share, to the nearest one.
+void fill_keys(const Problem& problem, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
+  std::mt19937_64 random(seed);
+  const auto kept =
+      static_cast<std::ptrdiff_t>(std::llround(problem.keep_probability * static_cast<double>(problem.seqlen_k)));
+  for (auto row = keep.begin(); row != keep.end(); row += problem.seqlen_k) {
+    std::fill_n(row, kept, std::uint8_t{1});
+    std::shuffle(row, row + problem.seqlen_k, random);
   }
 }
 
@@ -124,6 +136,8 @@ HostMask make_mask(const Problem& problem, const std::vector<float>& scores, std
       });
     } else if (problem.mask == MaskShape::blocks) {
       fill_blocks(problem, seed, mask.keep);
+    } else if (problem.mask == MaskShape::keys) {
+      fill_keys(problem, seed, mask.keep);
     } else {
       fill_random(problem.keep_probability, seed, mask.keep);
     }

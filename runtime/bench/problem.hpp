@@ -19,7 +19,7 @@ enum class MaskShape {
   top_w,      ///< [b, h_kv, sq, sk]: each query keeps the w best-scored of the keys that it may see; a key bias is the
               ///< score
   random,     ///< [b, h_kv, sq, sk]: each pair is kept with a probability
-  keys,       ///< [b, h_kv, 1, sk]: each key is kept with a probability, for all queries
+  keys,       ///< [b, h_kv, 1, sk]: a share of the keys, anywhere, is kept for all queries
   window,     ///< [b, h_kv, sq, sk]: the last width keys up to the query's own and the first 4
   documents,  ///< the same: queries and keys of the same document, all of which have width keys
   blocks,     ///< the same: each block of 128 x 128 is kept with a probability
@@ -56,7 +56,7 @@ struct Problem {
   MaskShape mask = MaskShape::none;
   MaskEncoding encoding = MaskEncoding::bytes;
   std::int64_t top_w = 0;       ///< of MaskShape::top_w
-  double keep_probability = 1;  ///< of MaskShape::random, keys and blocks
+  double keep_probability = 1;  ///< of MaskShape::random and blocks; of keys the share
   std::int64_t width = 0;       ///< of MaskShape::window and documents
 
   /// 10 * b * h * sq * sk * d, half of it when causal: the five matrix products of a dense backward.

@@ -49,14 +49,22 @@ TEST_CASE("a top-w mask keeps the w best-scored of the visible keys") {
   }
 }
 
-TEST_CASE("random masks keep about their share, in each of the two shapes") {
-  for (const char* text : {"b=1 h=2 d=64 s=512 mask=random:0.01", "b=4 h=4 d=64 s=8192 mask=keys:0.25"}) {
-    const Problem problem = parsed(text);
-    const HostMask mask = make_mask(problem, {}, 5);
-    CHECK(mask.rows == (problem.mask == MaskShape::keys ? 1 : problem.seqlen_q));
-    CHECK(mask.active_fraction > 0.9 * problem.keep_probability);
-    CHECK(mask.active_fraction < 1.1 * problem.keep_probability);
-  }
+TEST_CASE("random masks keep about their share") {
+  const Problem problem = parsed("b=1 h=2 d=64 s=512 mask=random:0.01");
+  const HostMask mask = make_mask(problem, {}, 5);
+  CHECK(mask.rows == problem.seqlen_q);
+  CHECK(mask.active_fraction > 0.9 * problem.keep_probability);
+  CHECK(mask.active_fraction < 1.1 * problem.keep_probability);
+}
+
+TEST_CASE("masks of keys keep as many of each head, at other places") {
+  const HostMask mask = make_mask(parsed("b=1 h=2 d=64 s=1000 mask=keys:0.2504"), {}, 5);
+  CHECK(mask.rows == 1);
+  REQUIRE(mask.keep.size() == 2000);
+  for (const std::ptrdiff_t head : {0, 1000})
+    CHECK(std::count(mask.keep.begin() + head, mask.keep.begin() + head + 1000, std::uint8_t{1}) == 250);
+  CHECK_FALSE(std::equal(mask.keep.begin(), mask.keep.begin() + 1000, mask.keep.begin() + 1000));
+  CHECK(mask.active_fraction == 0.25);
 }
 
 TEST_CASE("windows, documents and blocks keep what their names say") {

@@ -6,7 +6,6 @@
 #include <random>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,27 +19,89 @@ inline bool read(const HostMask& mask, const Limits& limits, int b, int h, int i
   return j >= i + limits.low && j <= i + limits.high && mask.keeps(b, h, i, j);
 }
 
-/// The order that the plan is to have: of each key that is active, by the last and the first query atom.
-inline std::vector<std::int32_t> expected_order(const HostMask& mask, const Limits& limits, int b, int h) {
-  std::vector<std::tuple<int, int, int>> order;  // half octave of the last atom, descending; first atom; key
+/// An active key with its first and last query atoms, in the levels that orders compare.
+struct ActiveKey {
+  int key;
+  int first;
+  int last;
+};
+
+inline std::vector<ActiveKey> active_keys(const HostMask& mask, const Limits& limits, int b, int h) {
+  int atoms_of_level = 1;
+  while (mask_atoms(mask.queries) > 256 * atoms_of_level) atoms_of_level *= 2;
+  std::vector<ActiveKey> keys;
   for (int j = 0; j < mask.keys; ++j) {
-    int first = -1;
-    int last = -1;
+    ActiveKey key = {j, -1, -1};
     for (int i = 0; i < mask.queries; ++i)
       if (read(mask, limits, b, h, i, j)) {
-        if (first < 0) first = i / kMaskAtom;
-        last = i / kMaskAtom;
+        if (key.first < 0) key.first = i / kMaskAtom / atoms_of_level;
+        key.last = i / kMaskAtom / atoms_of_level;
       }
-    if (first < 0) continue;
-    int octave = 0;
-    while (2 << octave <= last + 1) ++octave;
-    const bool upper = octave > 0 && (last + 1) * 2 >= 3 << octave;
-    order.emplace_back(-(octave * 2 + (upper ? 1 : 0)), first, j);
+    if (key.first >= 0) keys.push_back(key);
   }
-  std::sort(order.begin(), order.end());
-  std::vector<std::int32_t> keys;
-  for (const auto& entry : order) keys.push_back(std::get<2>(entry));
   return keys;
+}
+
+/// What a stratum of chunks visits in vain, in 64ths of a level.
+inline int stratum_waste(const std::vector<std::vector<ActiveKey>>& chunks, std::size_t begin, std::size_t end,
+                         int chunk_tiles) {
+  int waste = 0;
+  int earliest = chunks[begin].front().first;
+  int latest = earliest;
+  for (std::size_t c = begin; c < end; ++c) {
+    int sum = 0;
+    for (const ActiveKey& key : chunks[c]) {
+      sum += key.last;
+      earliest = std::min(earliest, key.first);
+      latest = std::max(latest, key.first);
+    }
+    waste += chunks[begin].front().last * 64 - sum * 64 / static_cast<int>(chunks[c].size());
+  }
+  return waste + (latest - earliest) * std::max(32 / chunk_tiles, 1);
+}
+
+/// The order that the plan is to have of the active keys: the latest last first, cut into the strata of least waste,
+/// each by the first; then whole tiles by the length of their intervals.
+inline std::vector<std::int32_t> expected_order(const HostMask& mask, const Limits& limits, int b, int h) {
+  constexpr std::size_t kTile = 128;
+  std::vector<ActiveKey> keys = active_keys(mask, limits, b, h);
+  std::stable_sort(keys.begin(), keys.end(), [](const ActiveKey& x, const ActiveKey& y) { return x.last > y.last; });
+  const std::size_t tiles = (keys.size() + kTile - 1) / kTile;
+  const std::size_t chunk_tiles = (tiles + 127) / 128;
+  std::vector<std::vector<ActiveKey>> chunks;
+  for (std::size_t i = 0; i < keys.size(); i += chunk_tiles * kTile)
+    chunks.emplace_back(keys.begin() + static_cast<std::ptrdiff_t>(i),
+                        keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), i + chunk_tiles * kTile)));
+  std::vector<std::pair<int, std::size_t>> least = {
+      {0, 0}};  // waste of the first chunks, and their last stratum's begin
+  for (std::size_t j = 1; j <= chunks.size(); ++j) {
+    std::pair<int, std::size_t> best = {1 << 30, 0};
+    for (std::size_t i = 0; i < j; ++i)
+      best = std::min(best, {least[i].first + stratum_waste(chunks, i, j, static_cast<int>(chunk_tiles)), i});
+    least.push_back(best);
+  }
+  for (std::size_t end = chunks.size(); end > 0; end = least[end].second) {
+    const auto place = [&](std::size_t chunk) {
+      return keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), chunk * chunk_tiles * kTile));
+    };
+    std::stable_sort(place(least[end].second), place(end),
+                     [](const ActiveKey& x, const ActiveKey& y) { return x.first < y.first; });
+  }
+  std::vector<std::pair<int, std::size_t>> lengths;  // of whole tiles, negative
+  for (std::size_t t = 0; t < keys.size() / kTile; ++t) {
+    const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(t * kTile);
+    const auto later = [](const ActiveKey& x, const ActiveKey& y) { return x.last < y.last; };
+    const auto earlier = [](const ActiveKey& x, const ActiveKey& y) { return x.first < y.first; };
+    lengths.emplace_back(
+        std::min_element(begin, begin + kTile, earlier)->first - std::max_element(begin, begin + kTile, later)->last,
+        t);
+  }
+  std::sort(lengths.begin(), lengths.end());
+  std::vector<std::int32_t> order;
+  for (const auto& [length, tile] : lengths)
+    for (std::size_t i = tile * kTile; i < (tile + 1) * kTile; ++i) order.push_back(keys[i].key);
+  for (std::size_t i = order.size(); i < keys.size(); ++i) order.push_back(keys[i].key);
+  return order;
 }
 
 inline int natural_tiles(const HostMask& mask, const Limits& limits, int b, int h) {

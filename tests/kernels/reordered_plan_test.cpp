@@ -77,8 +77,9 @@ TEST_CASE("reordered plans hold every active pair once, in the order of the keys
     bool intervals;
   };
   // Rows of 16-byte multiples take the vectorised loads, the others do not.
-  for (const Shape& shape : {Shape{1, 2, 400, 336, 0, true}, Shape{2, 1, 70, 200, 8, false},
-                             Shape{1, 1, 130, 129, 0, false}, Shape{1, 1, 1, 1, 0, true}}) {
+  for (const Shape& shape :
+       {Shape{1, 2, 400, 336, 0, true}, Shape{2, 1, 70, 200, 8, false}, Shape{1, 1, 130, 129, 0, false},
+        Shape{1, 1, 1, 1, 0, true}, Shape{1, 1, 900, 1500, 0, true}}) {
     const HostMask mask =
         shape.intervals
             ? interval_mask(generator, shape.batch, shape.heads, shape.queries, shape.keys)

@@ -1,29 +1,20 @@
 // The second pass of a reordered plan: the order of the keys of each mask.
 //
-// Never-active keys are left out. The others are sorted by the last query atom that sees them, in steps of half an
-// octave and the last first, then by the first: keys that share a tile are then active in alike intervals, and the
-// longest lists of query tiles come first. Simulated for causal top-w masks of random scores, tiles of 128 keys have
-// 1.6 times the area of the active pairs (w = 1024; half octaves lose nothing against finer steps).
-//
-// The sort is a stable radix sort of 16-bit codes by one CTA a mask: each warp has a part of the keys and counters of
-// its own, and takes its part in order. cub::DeviceSegmentedSort partitions its segments with a synchronisation, and
-// cub::DeviceSegmentedRadixSort also has one CTA a segment, but a launch for each digit and temporary memory whose size
-// only a GPU tells.
+// Never-active keys are left out. The others are sorted by the last query atom that sees them, the last first, cut into
+// strata (key_strata.cuh) and sorted by the first in each: keys that share a tile are then active in alike intervals.
+// The tiles themselves are sorted by the length of these intervals, so that the longest lists of query tiles come
+// first.
 #include "common/launch_kernel.hpp"
 #include "common/load_kernels.hpp"
+#include "plan/digit_sort.cuh"
+#include "plan/key_strata.cuh"
 #include "plan/reordered_plan.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
-constexpr int kOrderWarps = 32;
-constexpr int kOrderThreads = kOrderWarps * 32;
-constexpr int kDigits = 256;
-constexpr int kUnroll = 4;  ///< strips of 32 keys whose loads are in flight together
-constexpr int kFirstBits = 10;
-constexpr int kLevels = 64;
-/// A tile of the predictions: 128 keys.
-constexpr int kTileAtoms = 2;
+/// A tile of the predictions and of the order of tiles: 128 keys.
+constexpr int kTileAtoms = kStratumTileKeys / kMaskAtom;
 
 /// Reordering must save a ninth of the tiles: it costs a gather of K and V and zeros for the keys that it drops.
 __device__ __forceinline__ bool keeps_natural(int natural_tiles, int ordered_tiles) {
@@ -36,113 +27,56 @@ struct OrderProblem {
   bool may_keep_natural;
 };
 
-/// Position in the order: late last atoms first, in two steps a doubling, then early first atoms.
-__device__ __forceinline__ std::uint32_t order_code(int query_atoms, int from_end, int end) {
-  const int octave = 31 - __clz(end);
-  const int level = octave * 2 + (octave > 0 ? end >> (octave - 1) & 1 : 0);
-  const int bits = 32 - __clz(query_atoms);
-  const int first = (query_atoms - from_end) >> (bits > kFirstBits ? bits - kFirstBits : 0);
-  return static_cast<std::uint32_t>(kLevels - 1 - level) << kFirstBits | static_cast<std::uint32_t>(first);
-}
-
-/// The part of [0, count) that a warp takes: whole strips of 32.
-struct Part {
-  int begin;
-  int end;
-  __device__ __forceinline__ Part(int count, int warp) {
-    const int strips = (count + 31) / 32;
-    const int of_warp = (strips + kOrderWarps - 1) / kOrderWarps;
-    begin = min(warp * of_warp * 32, count);
-    end = min(begin + of_warp * 32, count);
-  }
-};
-
-/// A key with its code, or nothing.
-constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
-__device__ __forceinline__ std::uint64_t coded_key(int key, std::uint32_t code) {
-  return std::uint64_t{code} << 32 | static_cast<std::uint32_t>(key);
-}
-
 /// What a CTA shares.
 struct OrderState {
-  std::int32_t counters[kOrderWarps][kDigits];
-  std::int32_t totals[kDigits];
+  DigitCounters counters;
+  KeyStrata strata;
   std::int32_t natural_tiles;
   std::int32_t ordered_tiles;
 };
 
-/// Sorts by one digit of the code: source(i) for i < count, in order, to destination(slot, coded key).
-/// Returns how many keys there are.
-template <int kShift, class Source, class Destination>
-__device__ __forceinline__ int sort_by_digit(OrderState& state, int count, const Source& source,
-                                             const Destination& destination) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-  const auto digit_of = [](std::uint64_t coded) { return static_cast<int>(coded >> (32 + kShift)) & (kDigits - 1); };
-  for (int i = thread; i < kOrderWarps * kDigits; i += kOrderThreads) (&state.counters[0][0])[i] = 0;
-  __syncthreads();
+/// Writes the active keys of one mask to `keys` in the order of the plan, and returns how many there are. `lists` are
+/// two buffers of as many coded values as there are keys.
+__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
+                                         const std::int32_t* ends, std::uint64_t* const (&lists)[2],
+                                         std::int32_t* keys) {
+  const KeyLevels levels(p.query_atoms);
+  const int count = sort_by_digit<kLastDigit>(
+      state.counters, p.keys,
+      [&](int key) {
+        const int end = ends[key];
+        return end == 0 ? kNothing : coded_value(key, levels.code(p.query_atoms - from_end[key], end - 1));
+      },
+      [&](int slot, std::uint64_t coded) { lists[0][slot] = coded; });
+  state.strata.find(lists[0], count);
+  sort_by_digit<kFirstDigit>(
+      state.counters, count, [&](int i) { return lists[0][i] | with_digit(kStratumDigit, state.strata.of(i)); },
+      [&](int slot, std::uint64_t coded) { lists[1][slot] = coded; });
+  sort_by_digit<kStratumDigit>(
+      state.counters, count, [&](int i) { return lists[1][i]; },
+      [&](int slot, std::uint64_t coded) { lists[0][slot] = coded; });
 
-  const Part part(count, warp);
-  for (int base = part.begin; base < part.end; base += 32 * kUnroll) {
-    std::uint64_t coded[kUnroll];
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j) {
-      const int i = base + j * 32 + lane;
-      coded[j] = i < part.end ? source(i) : kNoKey;
-    }
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j)
-      if (coded[j] != kNoKey) atomicAdd(&state.counters[warp][digit_of(coded[j])], 1);
+  // Whole tiles by their lengths; what is left of the keys stays last.
+  const int tiles = count / kStratumTileKeys;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  for (int tile = warp; tile < tiles; tile += kSortWarps) {
+    LevelRange range;
+    range.find(lists[0], tile * kStratumTileKeys, (tile + 1) * kStratumTileKeys);
+    if (threadIdx.x % 32 == 0)
+      lists[1][tile] =
+          coded_value(tile, static_cast<std::uint32_t>(kLevels - 1 - (range.latest_last - range.earliest_first)));
   }
   __syncthreads();
-
-  // Where each warp's keys of each digit begin.
-  int total = 0;
-  if (thread < kDigits) {
-    for (int w = 0; w < kOrderWarps; ++w) {
-      const int own = state.counters[w][thread];
-      state.counters[w][thread] = total;
-      total += own;
-    }
-    state.totals[thread] = total;
+  sort_by_digit<0>(
+      state.counters, tiles, [&](int i) { return lists[1][i]; },
+      [&](int slot, std::uint64_t coded) { lists[1][tiles + slot] = coded; });
+  for (int slot = static_cast<int>(threadIdx.x); slot < count; slot += kSortThreads) {
+    const int tile = slot / kStratumTileKeys;
+    const int from = tile < tiles ? value_of(lists[1][tiles + tile]) : tile;
+    keys[slot] = value_of(lists[0][from * kStratumTileKeys + slot % kStratumTileKeys]);
   }
   __syncthreads();
-  for (int step = 1; step < kDigits; step *= 2) {
-    int below = 0;
-    if (thread < kDigits && thread >= step) below = state.totals[thread - step];
-    __syncthreads();
-    if (thread < kDigits) state.totals[thread] += below;
-    __syncthreads();
-  }
-  if (thread < kDigits) {
-    const int before = state.totals[thread] - total;
-    for (int w = 0; w < kOrderWarps; ++w) state.counters[w][thread] += before;
-  }
-  __syncthreads();
-  const int keys = state.totals[kDigits - 1];
-
-  for (int base = part.begin; base < part.end; base += 32 * kUnroll) {
-    std::uint64_t coded[kUnroll];
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j) {
-      const int i = base + j * 32 + lane;
-      coded[j] = i < part.end ? source(i) : kNoKey;
-    }
-#pragma unroll
-    for (int j = 0; j < kUnroll; ++j) {
-      const bool active = coded[j] != kNoKey;
-      const int digit = digit_of(coded[j]);
-      const unsigned peers = __match_any_sync(0xffffffffu, active ? digit : kDigits);
-      const unsigned before = peers & ((1u << lane) - 1);
-      if (active) destination(state.counters[warp][digit] + __popc(before), coded[j]);
-      __syncwarp();
-      if (active && before == 0) state.counters[warp][digit] += __popc(peers);
-      __syncwarp();
-    }
-  }
-  __syncthreads();
-  return keys;
+  return count;
 }
 
 /// The smallest and largest positions and the query atoms of each key atom, in the order of `keys`, or in the keys' own
@@ -154,7 +88,7 @@ __device__ __forceinline__ void find_ranges(OrderState& state, const OrderProble
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int key_atoms = mask_atoms(p.keys);
   int tiles = 0;
-  for (int tile = warp; tile < key_atoms / kTileAtoms; tile += kOrderWarps) {
+  for (int tile = warp; tile < key_atoms / kTileAtoms; tile += kSortWarps) {
     int tile_begin = kUnlimited;
     int tile_end = 0;
     for (int atom = tile * kTileAtoms; atom < (tile + 1) * kTileAtoms; ++atom) {
@@ -186,8 +120,8 @@ __device__ __forceinline__ void find_ranges(OrderState& state, const OrderProble
 }
 
 /// One CTA orders the keys of one mask.
-__global__ void __launch_bounds__(kOrderThreads)
-    key_order_kernel(OrderProblem p, KeyIntervals intervals, const std::uint8_t* active_atoms, std::uint64_t* sorted,
+__global__ void __launch_bounds__(kSortThreads)
+    key_order_kernel(OrderProblem p, KeyIntervals intervals, const std::uint8_t* active_atoms, std::uint64_t* lists,
                      KeyOrder* orders, std::int32_t* keys, KeyAtomRange* ranges) {
   __shared__ OrderState state;
   const int mask_index = static_cast<int>(blockIdx.x);
@@ -195,30 +129,20 @@ __global__ void __launch_bounds__(kOrderThreads)
   const std::int64_t first = std::int64_t{mask_index} * p.keys;
   const std::int32_t* from_end = intervals.from_end + first;
   const std::int32_t* ends = intervals.ends + first;
-  std::uint64_t* half_sorted = sorted + first;
   std::int32_t* own_keys = keys + first;
   const int key_atoms = mask_atoms(p.keys);
   KeyAtomRange* own_ranges = ranges + std::int64_t{mask_index} * key_atoms;
   if (thread == 0) state.natural_tiles = state.ordered_tiles = 0;
 
-  const int count = sort_by_digit<0>(
-      state, p.keys,
-      [&](int key) {
-        const int end = ends[key];
-        return end == 0 ? kNoKey : coded_key(key, order_code(p.query_atoms, from_end[key], end));
-      },
-      [&](int slot, std::uint64_t coded) { half_sorted[slot] = coded; });
-  sort_by_digit<8>(
-      state, count, [&](int i) { return half_sorted[i]; },
-      [&](int slot, std::uint64_t coded) { own_keys[slot] = static_cast<std::int32_t>(coded); });
-
+  std::uint64_t* const own_lists[2] = {lists + 2 * first, lists + 2 * first + p.keys};
+  const int count = sort_keys(state, p, from_end, ends, own_lists, own_keys);
   find_ranges(state, p, own_keys, count, from_end, ends, own_ranges);
   // Tiles of the keys' own order, as the first pass found them.
   const std::int64_t flags = std::int64_t{p.query_atoms / 2} * key_atoms;
   const std::uint8_t* own_atoms = active_atoms + mask_index * flags;
   int natural_tiles = 0;
 #pragma unroll 8
-  for (std::int64_t i = std::int64_t{thread} * kTileAtoms; i < flags; i += std::int64_t{kOrderThreads} * kTileAtoms) {
+  for (std::int64_t i = std::int64_t{thread} * kTileAtoms; i < flags; i += std::int64_t{kSortThreads} * kTileAtoms) {
     const unsigned atoms = *reinterpret_cast<const std::uint16_t*>(own_atoms + i);
     natural_tiles += __popc((atoms | atoms >> 8) & 0xffu);
   }
@@ -229,7 +153,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   __syncthreads();  // finding ranges again adds to it
   const bool natural = p.may_keep_natural && keeps_natural(natural_tiles, ordered_tiles);
   if (natural) {
-    for (int key = thread; key < p.keys; key += kOrderThreads) own_keys[key] = key;
+    for (int key = thread; key < p.keys; key += kSortThreads) own_keys[key] = key;
     find_ranges(state, p, nullptr, p.keys, from_end, ends, own_ranges);
   }
   if (thread == 0) orders[mask_index] = {natural ? p.keys : count, natural ? 1 : 0, natural_tiles, ordered_tiles};
@@ -241,8 +165,8 @@ cudaError_t order_keys(const MaskView& mask, const ReorderedPlan& plan, bool may
   const auto masks = static_cast<unsigned>(mask.batch * mask.heads);
   if (masks == 0) return cudaSuccess;
   const OrderProblem problem{mask.keys, mask_atoms(mask.queries), may_keep_natural};
-  return launch_kernel(key_order_kernel, masks, kOrderThreads, 0, stream, problem, plan.intervals,
-                       static_cast<const std::uint8_t*>(plan.active_atoms), plan.sorted, plan.orders, plan.keys,
+  return launch_kernel(key_order_kernel, masks, kSortThreads, 0, stream, problem, plan.intervals,
+                       static_cast<const std::uint8_t*>(plan.active_atoms), plan.lists, plan.orders, plan.keys,
                        plan.ranges);
 }
 

@@ -24,7 +24,7 @@ struct ReorderedPlanLayout {
   std::size_t words = 0;      ///< uint64[heads][key atom][query atom][64 queries]: bit = key
   std::size_t intervals = 0;  ///< int32[2][heads][seqlen_k], see KeyIntervals
   std::size_t scratch = 0;
-  std::size_t sorted = 0;        ///< uint64[heads][seqlen_k]: keys with their codes, half sorted
+  std::size_t lists = 0;         ///< uint64[heads][2][seqlen_k]: keys with their codes, half sorted
   std::size_t active_atoms = 0;  ///< uint8[heads][query atom pair][key atom]: a bit for each of the two
   std::size_t key_rows = 0;      ///< uint64[heads][key atom][query atom pair][64 keys][2]: bit = query
   std::size_t bytes = 0;
@@ -46,7 +46,7 @@ constexpr ReorderedPlanLayout reordered_plan_layout(std::int64_t heads, std::int
   layout.words = take(atoms * kMaskAtom * 8);
   layout.intervals = take(keys * 8);
   layout.scratch = layout.bytes;
-  layout.sorted = take(keys * 8);
+  layout.lists = take(keys * 16);
   layout.active_atoms = take(atoms / 2);
   layout.key_rows = take(atoms * kMaskAtom * 8);
   return layout;
@@ -67,7 +67,7 @@ struct ReorderedPlan {
   std::uint8_t* classes = nullptr;
   std::uint64_t* words = nullptr;
   KeyIntervals intervals;
-  std::uint64_t* sorted = nullptr;
+  std::uint64_t* lists = nullptr;
   std::uint8_t* active_atoms = nullptr;
   std::uint64_t* key_rows = nullptr;
 };
@@ -82,7 +82,7 @@ inline ReorderedPlan reordered_plan(std::byte* memory, std::int64_t heads, std::
   plan.words = reinterpret_cast<std::uint64_t*>(memory + layout.words);
   plan.intervals.from_end = reinterpret_cast<std::int32_t*>(memory + layout.intervals);
   plan.intervals.ends = plan.intervals.from_end + heads * seqlen_k;
-  plan.sorted = reinterpret_cast<std::uint64_t*>(memory + layout.sorted);
+  plan.lists = reinterpret_cast<std::uint64_t*>(memory + layout.lists);
   plan.active_atoms = reinterpret_cast<std::uint8_t*>(memory + layout.active_atoms);
   plan.key_rows = reinterpret_cast<std::uint64_t*>(memory + layout.key_rows);
   return plan;

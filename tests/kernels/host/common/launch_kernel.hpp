@@ -80,6 +80,13 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
     return bits;
   });
 }
+inline int __reduce_min_sync(unsigned, int value) {
+  return host_cuda::exchange(value, [](const auto& of, unsigned) {
+    int least = of(0);
+    for (unsigned lane = 1; lane < host_cuda::kWarp; ++lane) least = std::min(least, of(lane));
+    return least;
+  });
+}
 inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
 }

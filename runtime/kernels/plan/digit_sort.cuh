@@ -1,0 +1,116 @@
+// A stable sort of coded values by one digit, by one CTA.
+//
+// Each warp has a part of the values and counters of its own, and takes its part in order. Sorts by several digits are
+// several of these, the least significant first. Not CUB's: DeviceSegmentedSort partitions its segments with a
+// synchronisation, and DeviceSegmentedRadixSort also has one CTA a segment, but a launch for each digit and temporary
+// memory whose size only a GPU tells.
+#pragma once
+
+#include <cstdint>
+
+namespace flashdma_bwd {
+
+inline constexpr int kSortWarps = 32;
+inline constexpr int kSortThreads = kSortWarps * 32;
+inline constexpr int kDigitBits = 8;
+inline constexpr int kDigits = 1 << kDigitBits;
+
+/// A value with its code, of digits, or nothing, which sorts leave out.
+constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+__device__ __forceinline__ std::uint64_t coded_value(int value, std::uint32_t code) {
+  return std::uint64_t{code} << 32 | static_cast<std::uint32_t>(value);
+}
+__device__ __forceinline__ int value_of(std::uint64_t coded) {
+  return static_cast<int>(static_cast<std::uint32_t>(coded));
+}
+__device__ __forceinline__ std::uint64_t with_digit(int digit, int value) {
+  return static_cast<std::uint64_t>(value) << (32 + digit * kDigitBits);
+}
+__device__ __forceinline__ int digit_of(std::uint64_t coded, int digit) {
+  return static_cast<int>(coded >> (32 + digit * kDigitBits)) & (kDigits - 1);
+}
+
+/// What the threads of a sort share.
+struct DigitCounters {
+  std::int32_t of_warps[kSortWarps][kDigits];
+  std::int32_t totals[kDigits];
+};
+
+/// Gives the coded values source(i), i < count, to destination(slot, coded value), in the order of the digit kDigit of
+/// their codes and in their own where it is the same. Returns how many there are that are something. All threads of a
+/// CTA of kSortThreads; what destination wrote is theirs to read.
+template <int kDigit, class Source, class Destination>
+__device__ __forceinline__ int sort_by_digit(DigitCounters& counters, int count, const Source& source,
+                                             const Destination& destination) {
+  constexpr int kUnroll = 4;  // strips of 32 values whose loads are in flight together
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const int lane = thread % 32;
+  for (int i = thread; i < kSortWarps * kDigits; i += kSortThreads) (&counters.of_warps[0][0])[i] = 0;
+  __syncthreads();
+
+  // The part of a warp: whole strips.
+  const int strips_of_warp = ((count + 31) / 32 + kSortWarps - 1) / kSortWarps;
+  const int begin = min(warp * strips_of_warp * 32, count);
+  const int end = min(begin + strips_of_warp * 32, count);
+  const auto load = [&](std::uint64_t(&coded)[kUnroll], int base) {
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const int i = base + j * 32 + lane;
+      coded[j] = i < end ? source(i) : kNothing;
+    }
+  };
+  for (int base = begin; base < end; base += 32 * kUnroll) {
+    std::uint64_t coded[kUnroll];
+    load(coded, base);
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j)
+      if (coded[j] != kNothing) atomicAdd(&counters.of_warps[warp][digit_of(coded[j], kDigit)], 1);
+  }
+  __syncthreads();
+
+  // Where each warp's values of each digit begin.
+  int total = 0;
+  if (thread < kDigits) {
+    for (int w = 0; w < kSortWarps; ++w) {
+      const int own = counters.of_warps[w][thread];
+      counters.of_warps[w][thread] = total;
+      total += own;
+    }
+    counters.totals[thread] = total;
+  }
+  __syncthreads();
+  for (int step = 1; step < kDigits; step *= 2) {
+    int below = 0;
+    if (thread < kDigits && thread >= step) below = counters.totals[thread - step];
+    __syncthreads();
+    if (thread < kDigits) counters.totals[thread] += below;
+    __syncthreads();
+  }
+  if (thread < kDigits) {
+    const int before = counters.totals[thread] - total;
+    for (int w = 0; w < kSortWarps; ++w) counters.of_warps[w][thread] += before;
+  }
+  __syncthreads();
+  const int values = counters.totals[kDigits - 1];
+
+  for (int base = begin; base < end; base += 32 * kUnroll) {
+    std::uint64_t coded[kUnroll];
+    load(coded, base);
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const bool something = coded[j] != kNothing;
+      const int digit = digit_of(coded[j], kDigit);
+      const unsigned peers = __match_any_sync(0xffffffffu, something ? digit : kDigits);
+      const unsigned before = peers & ((1u << lane) - 1);
+      if (something) destination(counters.of_warps[warp][digit] + __popc(before), coded[j]);
+      __syncwarp();
+      if (something && before == 0) counters.of_warps[warp][digit] += __popc(peers);
+      __syncwarp();
+    }
+  }
+  __syncthreads();
+  return values;
+}
+
+}  // namespace flashdma_bwd

@@ -1,0 +1,165 @@
+// Strata of keys that are sorted by their last active query: where the order by the last ends and one by the first
+// begins.
+//
+// A tile of keys visits the queries from the earliest first to the latest last of its keys. Sorted by the last alone,
+// its keys begin anywhere; sorted by the first alone, they end anywhere. So the keys, the latest last first, are cut
+// into strata of whole tiles, and each stratum is sorted by the first. Of n tiles it makes, its key's distances to the
+// stratum's latest last are visited in vain, and, as the firsts are shared out evenly, half the range of its firsts:
+//     waste = sum over the tiles of (latest last - mean last) + (latest first - earliest first) / 2
+// The cuts with the least waste are found by dynamic programming over the tiles. For causal top-w masks of random
+// scores the tiles so made are within 1 % of the fewest that any cuts of this order have (plan/NOTES.md).
+#pragma once
+
+#include <cstdint>
+
+#include "common/visibility.hpp"
+#include "plan/digit_sort.cuh"
+
+namespace flashdma_bwd {
+
+/// Firsts and lasts are compared in at most this many levels, which are digits of the sorts.
+inline constexpr int kLevels = kDigits;
+/// Cuts lie between chunks of tiles: one tile each, or as many as leave this many chunks.
+inline constexpr int kMostChunks = 128;
+inline constexpr int kStratumTileKeys = 128;
+
+/// The levels of a key's query atoms. As digits: the first, and the last from the highest level down, so that sorts
+/// put the latest in front.
+struct KeyLevels {
+  int shift;
+  __device__ __forceinline__ explicit KeyLevels(int query_atoms) {
+    const int bits = 32 - __clz(query_atoms - 1);
+    shift = max(bits - kDigitBits, 0);
+  }
+  __device__ __forceinline__ std::uint32_t code(int first_atom, int last_atom) const {
+    return static_cast<std::uint32_t>(first_atom >> shift) << kDigitBits |
+           static_cast<std::uint32_t>(kLevels - 1 - (last_atom >> shift));
+  }
+};
+/// Which digit is what.
+enum KeyDigit { kLastDigit, kFirstDigit, kStratumDigit };
+__device__ __forceinline__ int last_level(std::uint64_t coded) {
+  return kLevels - 1 - digit_of(coded, kLastDigit);
+}
+__device__ __forceinline__ int first_level(std::uint64_t coded) {
+  return digit_of(coded, kFirstDigit);
+}
+
+/// The levels of the keys [begin, end) of a sorted list, for a whole warp.
+struct LevelRange {
+  int earliest_first = kLevels;
+  int latest_first = -1;
+  int latest_last = -1;
+  int sum_of_lasts = 0;
+
+  __device__ __forceinline__ void find(const std::uint64_t* coded, int begin, int end) {
+    for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32) {
+      earliest_first = min(earliest_first, first_level(coded[i]));
+      latest_first = max(latest_first, first_level(coded[i]));
+      latest_last = max(latest_last, last_level(coded[i]));
+      sum_of_lasts += last_level(coded[i]);
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      earliest_first = min(earliest_first, __shfl_xor_sync(0xffffffffu, earliest_first, step));
+      latest_first = max(latest_first, __shfl_xor_sync(0xffffffffu, latest_first, step));
+      latest_last = max(latest_last, __shfl_xor_sync(0xffffffffu, latest_last, step));
+      sum_of_lasts += __shfl_xor_sync(0xffffffffu, sum_of_lasts, step);
+    }
+  }
+};
+
+/// The strata of one list of keys.
+class KeyStrata {
+  static constexpr int kUnit = 64;  ///< parts of a level in which waste is counted
+  static constexpr int kPerLane = kMostChunks / 32;
+
+ public:
+  /// All threads of a CTA of kSortThreads: finds the cuts of `count` keys, sorted by their lasts.
+  __device__ __forceinline__ void find(const std::uint64_t* coded, int count) {
+    const int tiles = (count + kStratumTileKeys - 1) / kStratumTileKeys;
+    const int chunk_tiles = (tiles + kMostChunks - 1) / kMostChunks;
+    const int chunk_keys = max(chunk_tiles, 1) * kStratumTileKeys;
+    const int chunks = (count + chunk_keys - 1) / chunk_keys;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    for (int chunk = warp; chunk < chunks; chunk += kSortWarps) {
+      const int begin = chunk * chunk_keys;
+      const int end = min(begin + chunk_keys, count);
+      LevelRange range;
+      range.find(coded, begin, end);
+      if (lane == 0)
+        chunks_[chunk] = {range.latest_last * kUnit,
+                          static_cast<int>(std::int64_t{range.sum_of_lasts} * kUnit / (end - begin)),
+                          range.earliest_first, range.latest_first};
+    }
+    if (threadIdx.x == 0) chunk_keys_ = chunk_keys;
+    __syncthreads();
+    if (warp == 0) cut(chunks, max(chunk_tiles, 1));
+    __syncthreads();
+  }
+
+  /// The stratum of the key in a place of the sorted list, strata in the list's order.
+  __device__ __forceinline__ int of(int place) const { return strata_[place / chunk_keys_]; }
+
+ private:
+  struct Chunk {
+    int latest_last;
+    int mean_last;
+    int earliest_first;
+    int latest_first;
+  };
+
+  /// One warp. least_waste(j) = min over i < j of least_waste(i) + waste(stratum of the chunks [i, j)). A lane has the
+  /// strata that begin at i = lane, lane + 32, ..., and lets them grow by a chunk a step.
+  __device__ __forceinline__ void cut(int chunks, int chunk_tiles) {
+    const int lane = static_cast<int>(threadIdx.x);
+    // Waste is counted in chunks of tiles.
+    const int unit_of_firsts = max(kUnit / 2 / chunk_tiles, 1);
+    int least[kPerLane] = {};
+    int top[kPerLane];
+    int lasts[kPerLane];
+    int earliest[kPerLane];
+    int latest[kPerLane];
+#pragma unroll
+    for (int s = 0; s < kPerLane; ++s) {
+      top[s] = s * 32 + lane < chunks ? chunks_[s * 32 + lane].latest_last : 0;
+      lasts[s] = 0;
+      earliest[s] = kLevels;
+      latest[s] = -1;
+    }
+    for (int j = 1; j <= chunks; ++j) {
+      const Chunk added = chunks_[j - 1];
+      int best = kUnlimited;
+#pragma unroll
+      for (int s = 0; s < kPerLane; ++s) {
+        const int i = s * 32 + lane;
+        if (i >= j) continue;
+        lasts[s] += top[s] - added.mean_last;
+        earliest[s] = min(earliest[s], added.earliest_first);
+        latest[s] = max(latest[s], added.latest_first);
+        const int waste = least[s] + lasts[s] + (latest[s] - earliest[s]) * unit_of_firsts;
+        best = min(best, waste * kMostChunks + i);  // below 2^29
+      }
+      best = __reduce_min_sync(0xffffffffu, best);
+      if (lane == 0) begins_[j] = best % kMostChunks;
+#pragma unroll
+      for (int s = 0; s < kPerLane; ++s)
+        if (j == s * 32 + lane) least[s] = best / kMostChunks;
+    }
+    __syncwarp();
+    if (lane != 0) return;
+    int stratum = kMostChunks;
+    for (int end = chunks; end > 0; end = begins_[end]) {
+      --stratum;
+      for (int chunk = begins_[end]; chunk < end; ++chunk) strata_[chunk] = stratum;
+    }
+  }
+
+  Chunk chunks_[kMostChunks];
+  int begins_[kMostChunks + 1];  ///< of the last stratum of the first j chunks
+  int strata_[kMostChunks];
+  int chunk_keys_;
+};
+
+}  // namespace flashdma_bwd
