@@ -1,4 +1,4 @@
-// How the last items are split: a few ways are gone through as multiprocessors would go through them.
+// How the last items are ordered and split: a few ways are gone through as multiprocessors would go through them.
 #include "last_items.hpp"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "common/item_order.hpp"
 #include "list_schedule.hpp"
 #include "tile_steps.hpp"
 
@@ -18,6 +19,11 @@ constexpr int kMostRounds = 40;
 constexpr int kMostTiles = 4096;
 /// The part of the time that a split has to be estimated to gain: no two items take exactly the same time.
 constexpr int kLeastGain = 128;
+/// The same of a longer tail, which has more heads' dQ at work at once.
+constexpr int kLeastGainOfTail = 256;
+/// Rounds of items in a tail. Longer ones outgrow the L2 cache: of heads of 128 columns a round of 132 tiles of 128
+/// keys has 17 MB of Q, dO and dQ at work, whatever the length of the sequences.
+constexpr std::array<int, 4> kTailRounds{0, 1, 2, 3};
 
 /// A way to split: how many of the last items, and into how many pieces the longest of them.
 struct Way {
@@ -28,7 +34,10 @@ struct Way {
 class LastItems {
  public:
   LastItems(const BackwardParameters& parameters, int longest)
-      : p(parameters), longest_(longest), unit_((longest + 2 * p.overhead) / ListSchedule::kLongest + 1) {
+      : p(parameters),
+        longest_(longest),
+        groups_(parameters.items / parameters.key_tiles),
+        unit_((longest + 2 * p.overhead) / ListSchedule::kLongest + 1) {
     const TileSteps steps_of(p);
     for (int tile = 0; tile < p.key_tiles; ++tile) {
       steps_[tile] = steps_of(tile);
@@ -36,8 +45,33 @@ class LastItems {
     }
   }
 
-  Split choose(const Split& otherwise) const {
-    // By more or finer pieces than these nothing was gained in models with items of unequal speed.
+  Split choose(const Split& otherwise) {
+    const bool uniform =
+        std::all_of(steps_.begin(), steps_.begin() + p.key_tiles, [&](int s) { return s == longest_; });
+    if (!uniform) choose_tail();
+    Split split = choose_split(otherwise, uniform);
+    split.tail_groups = tail_groups_;
+    return split;
+  }
+
+ private:
+  /// The shortest tail that no other is much better than, if nothing is split.
+  void choose_tail() {
+    std::int64_t best_time = std::numeric_limits<std::int64_t>::max();
+    int best = 0;
+    for (const int rounds : kTailRounds) {
+      tail_groups_ = std::min((rounds * p.running + p.key_tiles - 1) / p.key_tiles, groups_);
+      ListSchedule schedule(p.running);
+      add_items(schedule, 0, p.items);
+      const std::int64_t time = schedule.end();
+      if (best_time - time <= best_time / kLeastGainOfTail) continue;
+      best_time = time;
+      best = tail_groups_;
+    }
+    tail_groups_ = best;
+  }
+
+  Split choose_split(const Split& otherwise, bool uniform) const {
     const int rest = p.items % p.running;
     const std::array<Way, 5> of_equal_items{{{rest, 2}, {rest, 3}, {rest, 4}, {rest, 5}, {rest, 7}}};
     const int half = p.running / 2;
@@ -50,8 +84,6 @@ class LastItems {
 
     // Ways with more items come first, so that the whole ones before them are gone through once. Whole rounds of equal
     // items leave all multiprocessors free at once, as they were before.
-    const bool uniform =
-        std::all_of(steps_.begin(), steps_.begin() + p.key_tiles, [&](int s) { return s == longest_; });
     const int skipped = uniform ? p.items - rest : 0;
     const std::int64_t skipped_time = std::int64_t{skipped / p.running} * times_[0];
     ListSchedule schedule(p.running);
@@ -70,19 +102,21 @@ class LastItems {
       best_time = time;
       best = split;
     }
-    if (best.slots == 0) return otherwise;
-    std::int64_t time;
+    // What splits all items may be worse than none in this order.
+    add_items(schedule, whole, p.items);
+    Split plain;
+    std::int64_t time = skipped_time + schedule.end();
     if (otherwise.slots > 0) {
       Split same;
-      time = time_of_split(same, ListSchedule(p.running), 0, otherwise.piece_steps);
-    } else {
-      add_items(schedule, whole, p.items);
-      time = skipped_time + schedule.end();
+      const std::int64_t otherwise_time = time_of_split(same, ListSchedule(p.running), 0, otherwise.piece_steps);
+      if (otherwise_time < time) {
+        time = otherwise_time;
+        plain = otherwise;
+      }
     }
-    return (time - best_time) * kLeastGain >= time ? best : otherwise;
+    return best.slots > 0 && (time - best_time) * kLeastGain >= time ? best : plain;
   }
 
- private:
   /// In units of a schedule.
   int time_of_half_steps(int halves) const { return std::max((halves + unit_) / (2 * unit_), 1); }
   /// With its part in the item's sum, which takes as long as it takes to write it.
@@ -93,10 +127,17 @@ class LastItems {
   /// Calls visit(tile) for the items in [first, end).
   template <class Visit>
   void for_each_item(int first, int end, Visit visit) const {
-    int tile = first % p.key_tiles;
+    ItemPlace place = place_of_item(first, p.key_tiles, groups_, tail_groups_);
+    const int tail = groups_ - tail_groups_;
     for (int item = first; item < end; ++item) {
-      visit(tile);
-      if (++tile == p.key_tiles) tile = 0;
+      visit(place.key_tile);
+      // The place of the next, without divisions.
+      if (place.group < tail) {
+        if (++place.key_tile < p.key_tiles) continue;
+        place = {0, place.group + 1};
+      } else if (++place.group == groups_) {
+        place = {place.key_tile + 1, tail};
+      }
     }
   }
 
@@ -108,8 +149,7 @@ class LastItems {
   /// Steps of an item, from the item `first` on.
   int longest_from(int first) const {
     int longest = 0;
-    for_each_item(first, std::min(p.items, first + p.key_tiles),
-                  [&](int tile) { longest = std::max(longest, steps_[tile]); });
+    for_each_item(first, p.items, [&](int tile) { longest = std::max(longest, steps_[tile]); });
     return longest;
   }
 
@@ -137,10 +177,15 @@ class LastItems {
 
   const BackwardParameters& p;
   int longest_;                        ///< steps of an item
+  int groups_;                         ///< of heads, through all batches
+  int tail_groups_ = 0;                ///< of the order of items
   int unit_;                           ///< of time, in steps
   std::array<int, kMostTiles> steps_;  ///< of an item, by its key tile
   std::array<int, kMostTiles> times_;  ///< of a whole item
 };
+
+/// Choices that a thread remembers.
+constexpr std::size_t kChoicesKept = 8;
 
 /// All that the choice depends on.
 using Key = std::array<std::int64_t, 15>;
@@ -164,22 +209,26 @@ Key key_of(const BackwardParameters& p, const Split& otherwise) {
 
 }  // namespace
 
-bool may_split_last_items(const BackwardParameters& p, int longest) {
+bool may_level_last_items(const BackwardParameters& p, int longest) {
   return p.items > p.running && p.items <= std::int64_t{kMostRounds} * p.running && p.key_tiles <= kMostTiles &&
          longest > shortest_piece(p.overhead);
 }
 
-Split split_last_items(const BackwardParameters& p, int longest, const Split& otherwise) {
-  // Some 20 us for thousands of items, which are the same in call after call, and both in the query of a workspace's
-  // size and in its use.
-  thread_local Key last_key{};
-  thread_local Split last_split;
+Split level_last_items(const BackwardParameters& p, int longest, const Split& otherwise) {
+  // Tens of microseconds for thousands of items, which are the same in call after call, and both in the query of a
+  // workspace's size and in its use.
+  struct Remembered {
+    Key key{};
+    Split split;
+  };
+  thread_local std::array<Remembered, kChoicesKept> choices;
+  thread_local std::size_t oldest = 0;
   const Key key = key_of(p, otherwise);
-  if (key != last_key) {
-    last_split = LastItems(p, longest).choose(otherwise);
-    last_key = key;
-  }
-  return last_split;
+  for (const Remembered& choice : choices)
+    if (choice.key == key) return choice.split;
+  Remembered& choice = choices[oldest++ % kChoicesKept];
+  choice = {key, LastItems(p, longest).choose(otherwise)};
+  return choice.split;
 }
 
 }  // namespace flashdma_bwd

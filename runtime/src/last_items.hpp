@@ -1,7 +1,9 @@
-// The choice of how many of the last items are split, and how finely, where there are many. Pure.
+// The choice of the order of the last items, and of how many of them are split, and how finely, where there are many.
+// Pure.
 //
 // Multiprocessors that find no item left idle until the last is done: for half a round of items on average where all
-// are equal. Only what comes last can level that, and everything before it is better left whole.
+// are equal. Only what comes last can level that, and everything before it is better left whole. Where items are not
+// equal, as under causality, their order levels more than splitting them does, and costs nothing.
 #pragma once
 
 #include "split.hpp"
@@ -9,10 +11,10 @@
 namespace flashdma_bwd {
 
 /// Whether there is anything to be gained beyond what a split of all items can. `longest`: steps of an item.
-bool may_split_last_items(const BackwardParameters& p, int longest);
+bool may_level_last_items(const BackwardParameters& p, int longest);
 
-/// The better of a split of the last items and of `otherwise`, which splits all or none, for a problem whose items
-/// causality and a window alone decide.
-Split split_last_items(const BackwardParameters& p, int longest, const Split& otherwise);
+/// The best of an order of the last items, of a split of them in that order, and of `otherwise`, which splits all or
+/// none, for a problem whose items causality and a window alone decide.
+Split level_last_items(const BackwardParameters& p, int longest, const Split& otherwise);
 
 }  // namespace flashdma_bwd

@@ -98,8 +98,8 @@ Split split_items(const BackwardParameters& p, const SplitRequest& request) {
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
   const Split split = split_all_items(p, whole);
-  if (!request.last_items || !may_split_last_items(p, whole.longest)) return split;
-  return split_last_items(p, whole.longest, split);
+  if (!request.last_items || !may_level_last_items(p, whole.longest)) return split;
+  return level_last_items(p, whole.longest, split);
 }
 
 }  // namespace flashdma_bwd

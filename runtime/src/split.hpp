@@ -1,5 +1,5 @@
-// Whether, and how finely, the items of a call are split into pieces. Pure; what pieces are says
-// kernels/common/pieces.hpp.
+// Whether, and how finely, the items of a call are split into pieces, and in which order they come. Pure; what pieces
+// and orders are say kernels/common/pieces.hpp and item_order.hpp.
 #pragma once
 
 #include "common/parameters.hpp"
@@ -13,6 +13,7 @@ struct Split {
   int most_pieces = 1;       ///< of an item
   int whole_items = 0;       ///< the first items, which stay whole and are not in the work table
   std::int64_t entries = 0;  ///< of the work table, at most
+  int tail_groups = 0;       ///< of the order of items, whether any is split or not
 };
 
 /// What the parameters do not say.

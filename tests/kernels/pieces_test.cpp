@@ -14,6 +14,7 @@
 #include "common/work_table.cuh"
 #include "split.hpp"
 #include "support/catch.hpp"
+#include "tile_steps.hpp"
 
 namespace {
 
@@ -55,6 +56,7 @@ struct Table {
   std::int32_t turns = 0;
 
   void write(const Split& split) {
+    p.tail_groups = split.tail_groups;
     p.piece_steps = split.piece_steps;
     p.piece_slots = static_cast<int>(split.slots);
     p.whole_items = split.whole_items;
@@ -208,8 +210,8 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
       p.list_counts = table.counts.data();
     }
     const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
-    const Split split =
-        split_items(p, {.masked = lists, .last_items = p.d_q_turns == nullptr, .piece_steps = asked_for});
+    Split split = split_items(p, {.masked = lists, .last_items = p.d_q_turns == nullptr, .piece_steps = asked_for});
+    if (draw(0, 1) == 0) split.tail_groups = draw(0, p.items / p.key_tiles);
     INFO("round " << round << ": " << p.items << " items, lists " << lists << ", asked for " << asked_for << ", slots "
                   << split.slots);
     if (split.slots == 0) continue;
@@ -235,6 +237,15 @@ BackwardParameters dense(int batch, int heads, int length, bool causal, int bloc
   p.running = 132;
   p.overhead = overhead_in_steps(block_m, 128, 64);
   if (causal) p.window_right = 0;
+  lay_out(p);
+  return p;
+}
+
+/// Several heads share a KV head, and an item.
+BackwardParameters grouped_dense(int batch, int heads, int heads_per_item, int length) {
+  BackwardParameters p = dense(batch, heads, length, true, 64);
+  p.heads_kv = heads / heads_per_item;
+  p.heads_per_item = heads_per_item;
   lay_out(p);
   return p;
 }
@@ -312,6 +323,7 @@ int end_of(const BackwardParameters& p, const Split& split) {
     KeyItem item;
     BackwardParameters whole = p;
     whole.whole_items = p.items;
+    whole.tail_groups = split.tail_groups;
     REQUIRE(find_item(item, whole, i, p.block_n));
     const int steps = static_cast<int>(steps_of(whole, item).size());
     const int pieces = split.slots > 0 && i >= split.whole_items ? pieces_of(steps, split.piece_steps) : 1;
@@ -346,8 +358,7 @@ TEST_CASE("the last of many items are split where that levels the end of the wor
   };
   for (const Case& one : {Case{dense(1, 16, 16384, false, 64), 68}, Case{dense(1, 32, 16384, false), 4},
                           Case{dense(8, 32, 2048, false), 4}, Case{dense(1, 21, 16384, false, 64), 48}, Case{pairs, 22},
-                          Case{dense(1, 21, 16384, true, 64), 132}, Case{dense(2, 16, 8192, true, 64), 66},
-                          Case{dense(1, 12, 1500, true), 66}, Case{few_keys, 8}, Case{grouped, 32}}) {
+                          Case{few_keys, 8}, Case{grouped, 32}}) {
     const BackwardParameters& p = one.p;
     const Split split = split_items(p, {});
     INFO(p.batch << ' ' << p.heads << ' ' << p.seqlen_q << ": " << p.items << " items, pieces of " << split.piece_steps
@@ -364,6 +375,47 @@ TEST_CASE("the last of many items are split where that levels the end of the wor
     const int after = end_of(p, split);
     CHECK(after < before);
   }
+}
+
+TEST_CASE("an order of items has each key tile of each group once, and its tail goes key tile by key tile") {
+  for (const int tail_groups : {0, 1, 3, 5}) {
+    std::set<std::pair<int, int>> places;
+    int last_tile = 0;
+    for (int i = 0; i < 5 * 7; ++i) {
+      const ItemPlace place = place_of_item(i, 7, 5, tail_groups);
+      REQUIRE((place.key_tile >= 0 && place.key_tile < 7 && place.group >= 0 && place.group < 5));
+      REQUIRE(places.emplace(place.key_tile, place.group).second);
+      const bool tail = i >= (5 - tail_groups) * 7;
+      CHECK((place.group >= 5 - tail_groups) == tail);
+      if (tail) CHECK(place.key_tile >= last_tile);
+      last_tile = tail ? place.key_tile : 0;
+    }
+  }
+}
+
+TEST_CASE("under causality the last items come longest first, which takes less time than to split them") {
+  // What is lost without, of the time that the steps need: 5, 6, 4, 7, 28 and 49 %.
+  for (const BackwardParameters& p :
+       {dense(1, 21, 16384, true, 64), dense(2, 16, 8192, true, 64), dense(2, 32, 8192, true),
+        dense(4, 32, 2048, true, 64), grouped_dense(4, 32, 4, 2048), grouped_dense(1, 16, 4, 8192)}) {
+    const Split split = split_items(p, {});
+    INFO(p.batch << ' ' << p.heads << ' ' << p.seqlen_q << ": " << p.items << " items, a tail of " << split.tail_groups
+                 << " groups");
+    CHECK(split.slots == 0);
+    CHECK(split.tail_groups > 0);
+    // Three rounds, rounded up to groups.
+    CHECK(split.tail_groups <= (3 * p.running + p.key_tiles - 1) / p.key_tiles);
+    std::int64_t half_steps = 0;
+    const TileSteps steps_of_tile(p);
+    for (int tile = 0; tile < p.key_tiles; ++tile)
+      half_steps += std::int64_t{2} * (steps_of_tile(tile) + p.overhead) * (p.items / p.key_tiles);
+    const auto least = static_cast<double>(half_steps) / p.running;
+    CHECK(end_of(p, {}) > 1.025 * least);
+    CHECK(end_of(p, split) < 1.04 * least);
+  }
+  // Nothing to level where items are equal, nor where rounds are so many that the end does not matter.
+  CHECK(split_items(dense(1, 16, 16384, false, 64), {}).tail_groups == 0);
+  CHECK(split_items(dense(8, 132, 2048, true, 64), {}).tail_groups == 0);
 }
 
 TEST_CASE("splits of the last items have every step once and are done before unsplit items") {
@@ -392,8 +444,7 @@ TEST_CASE("splits of the last items have every step once and are done before uns
     ++(window == 0 ? full : window == 1 ? causal : windows);
   }
   CHECK(full > 10);
-  CHECK(causal > 2);
-  CHECK(windows > 5);
+  CHECK(causal + windows > 5);
 }
 
 TEST_CASE("whole rounds of items stay whole") {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/fragments.hpp"
+#include "common/item_order.hpp"
 #include "common/parameters.hpp"
 #include "common/registers.cuh"
 #include "common/visibility.hpp"
@@ -75,19 +76,14 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   // Divided anew for each item of a loop, for the registers.
   const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
   const int head_items = heads / p.heads_per_item;
-  // One group of heads after the other, so that those at work, whose dQ the L2 cache has to hold, are few. Under a mask
-  // that leaves the keys in their order the lengths of the lists differ most, and those of all groups come first that
-  // are longest; so do tiles without keys come last.
-  int rest;
-  if (p.key_orders != nullptr && p.key_orders[0].natural != 0) {
-    item.key_tile = index / (p.batch * head_items);
-    rest = index % (p.batch * head_items);
-  } else {
-    item.key_tile = index % p.key_tiles;
-    rest = index / p.key_tiles;
-  }
-  item.head_item = rest % head_items;
-  item.batch = rest / head_items;
+  // Under a mask that leaves the keys in their order the lengths of the lists differ most, and those of all groups come
+  // first that are longest; so do tiles without keys come last.
+  const int groups = p.batch * head_items;
+  const bool natural = p.key_orders != nullptr && p.key_orders[0].natural != 0;
+  const ItemPlace place = place_of_item(index, p.key_tiles, groups, natural ? groups : p.tail_groups);
+  item.key_tile = place.key_tile;
+  item.head_item = place.group % head_items;
+  item.batch = place.group / head_items;
   item.head_kv = item.head_item * p.heads_per_item / (heads / p.heads_kv);
   ptx::reread_memory();
   item.sequence = sequence_of(p, item.batch);
