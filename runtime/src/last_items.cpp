@@ -6,7 +6,6 @@
 #include <limits>
 #include <span>
 
-#include "common/item_order.hpp"
 #include "list_schedule.hpp"
 #include "tile_steps.hpp"
 
@@ -50,7 +49,7 @@ class LastItems {
         std::all_of(steps_.begin(), steps_.begin() + p.key_tiles, [&](int s) { return s == longest_; });
     if (!uniform) choose_tail();
     Split split = choose_split(otherwise, uniform);
-    split.tail_groups = tail_groups_;
+    split.order.tail_groups = tail_groups_;
     return split;
   }
 
@@ -127,7 +126,7 @@ class LastItems {
   /// Calls visit(tile) for the items in [first, end).
   template <class Visit>
   void for_each_item(int first, int end, Visit visit) const {
-    ItemPlace place = place_of_item(first, p.key_tiles, groups_, tail_groups_);
+    ItemPlace place = place_of_item(first, p.key_tiles, groups_, {1, tail_groups_});
     const int tail = groups_ - tail_groups_;
     for (int item = first; item < end; ++item) {
       visit(place.key_tile);
@@ -156,6 +155,7 @@ class LastItems {
   /// With the items from `first` on in the order of the work table, and those before in `schedule`.
   std::int64_t time_of_split(Split& split, ListSchedule schedule, int first, int piece_steps) const {
     split = {piece_steps, 0, 1, first, 0};
+    int longest = 0;  // piece
     for_each_item(first, p.items, [&](int tile) {
       const int steps = steps_[tile];
       if (steps <= piece_steps) return;
@@ -163,15 +163,18 @@ class LastItems {
       const int shorter = time_of_piece(steps / pieces);
       const int longer = time_of_piece(steps / pieces + 1);
       for (int piece = 0; piece < pieces; ++piece) schedule.add(piece < steps % pieces ? longer : shorter);
+      longest = std::max(longest, steps / pieces + (steps % pieces != 0 ? 1 : 0));
       split.slots += pieces;
       split.most_pieces = std::max(split.most_pieces, pieces);
     });
     split.entries = split.slots;
-    for_each_item(first, p.items, [&](int tile) {
-      if (steps_[tile] > piece_steps) return;
-      schedule.add(times_[tile]);
-      ++split.entries;
-    });
+    const int long_steps = long_item(piece_steps, longest);
+    for (const bool is_long : {true, false})
+      for_each_item(first, p.items, [&](int tile) {
+        if (steps_[tile] > piece_steps || (steps_[tile] > long_steps) != is_long) return;
+        schedule.add(times_[tile]);
+        ++split.entries;
+      });
     return schedule.end() + time_of_sum(split.most_pieces);
   }
 

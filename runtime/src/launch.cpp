@@ -229,9 +229,8 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
   // which they do late. For the gradient of a tile bias a kernel would have to write zeros that items write which are
   // all whole. That of a key bias only has a row of sums for each piece of any item.
   const bool last_items = !is_deterministic(a) && (a.d_bias.data == nullptr || config.bias == BiasKind::key_vector);
-  const Split split = split_items(p, {call.mask.present, last_items, asked_for});
-  p.tail_groups = split.tail_groups;
-  if (const char* e = std::getenv("FLASHDMA_TAIL")) p.tail_groups = std::min(std::atoi(e), p.items / p.key_tiles);  // TRIAL
+  const Split split = split_items(p, {call.mask.present, last_items, is_deterministic(a), asked_for});
+  p.order = split.order;
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;
   p.piece_slots = static_cast<int>(split.slots);

@@ -59,7 +59,7 @@ Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
   }
   tally_items(p, {lengths.data(), count}, {tallies.data(), count});
   Split best;
-  std::int64_t shortest_time = whole.estimate(p.running, p.overhead);
+  std::int64_t shortest_time = tally_items(p, whole.longest).estimate(p.running, p.overhead);
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t time = tallies[i].estimate(p.running, p.overhead);
     if (tallies[i].slots > room_for_slots(p) || time >= shortest_time) continue;
@@ -88,18 +88,36 @@ Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, 
   return {asked_for, slots, most, 0, p.items + slots};
 }
 
-}  // namespace
+/// In deterministic mode a CTA waits for those with earlier key tiles of its head. Where these are few at a time it
+/// waits less, and as many heads are at work as the L2 cache and memory can serve: measured with some four CTAs to a
+/// head.
+ItemOrder order_of_turns(const BackwardParameters& p) {
+  constexpr int kCtasOfHead = 4;
+  const int groups = p.items / p.key_tiles;
+  const int most = std::max(p.running / kCtasOfHead, 1);
+  const int blocks = (groups + most - 1) / most;
+  const int block = (groups + blocks - 1) / blocks;
+  return {block, groups - (blocks - 1) * block};
+}
 
-Split split_items(const BackwardParameters& p, const SplitRequest& request) {
-  const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
+Split choose_split(const BackwardParameters& p, const SplitRequest& request, std::int64_t most_steps) {
   const int asked_for = request.piece_steps;
-  if (p.items == 0 || most_steps == 0) return {};
   if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, asked_for);
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
   const Split split = split_all_items(p, whole);
   if (!request.last_items || !may_level_last_items(p, whole.longest)) return split;
   return level_last_items(p, whole.longest, split);
+}
+
+}  // namespace
+
+Split split_items(const BackwardParameters& p, const SplitRequest& request) {
+  const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
+  if (p.items == 0 || most_steps == 0) return {};
+  Split split = choose_split(p, request, most_steps);
+  if (request.deterministic) split.order = order_of_turns(p);
+  return split;
 }
 
 }  // namespace flashdma_bwd

@@ -13,14 +13,15 @@ struct Split {
   int most_pieces = 1;       ///< of an item
   int whole_items = 0;       ///< the first items, which stay whole and are not in the work table
   std::int64_t entries = 0;  ///< of the work table, at most
-  int tail_groups = 0;       ///< of the order of items, whether any is split or not
+  ItemOrder order{};         ///< of items, whether any is split or not
 };
 
 /// What the parameters do not say.
 struct SplitRequest {
   bool masked = false;     ///< a mask decides what items take, too
   bool last_items = true;  ///< the last of many items may be split and the others not
-  int piece_steps = 0;     ///< asked for; 0: whatever is estimated to be fastest
+  bool deterministic = false;
+  int piece_steps = 0;  ///< asked for; 0: whatever is estimated to be fastest
 };
 
 /// Reads the problem's lengths and limits, the tiles and `running`.

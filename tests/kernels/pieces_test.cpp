@@ -56,7 +56,7 @@ struct Table {
   std::int32_t turns = 0;
 
   void write(const Split& split) {
-    p.tail_groups = split.tail_groups;
+    p.order = split.order;
     p.piece_steps = split.piece_steps;
     p.piece_slots = static_cast<int>(split.slots);
     p.whole_items = split.whole_items;
@@ -95,6 +95,10 @@ int check_table(const Table& table) {
   bool idle = false;
   int last_item = -1;
   bool unsplit = false;
+  bool is_short = false;
+  int longest = 0;  // piece
+  for (const WorkItem& work : table.work)
+    if (work.item >= 0) longest = std::max(longest, (work.steps + work.pieces - 1) / work.pieces);
   for (const WorkItem& work : table.work) {
     if (work.item < 0) {
       REQUIRE(work.item == -1);
@@ -109,6 +113,9 @@ int check_table(const Table& table) {
     } else {
       if (work.pieces > 1) REQUIRE_FALSE(unsplit);
       unsplit = work.pieces == 1;
+      const bool is_long = unsplit && work.steps > longest / 2;
+      if (is_long) REQUIRE_FALSE(is_short);
+      is_short = unsplit && !is_long;
     }
     last_item = work.item;
     pieces[work.item].push_back(work);
@@ -211,7 +218,11 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
     }
     const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
     Split split = split_items(p, {.masked = lists, .last_items = p.d_q_turns == nullptr, .piece_steps = asked_for});
-    if (draw(0, 1) == 0) split.tail_groups = draw(0, p.items / p.key_tiles);
+    if (draw(0, 1) == 0) {
+      const int blocks = draw(0, 2);
+      split.order.block_groups = std::max(p.items / p.key_tiles / 3, 1);
+      split.order.tail_groups = std::max(p.items / p.key_tiles - blocks * split.order.block_groups, 0);
+    }
     INFO("round " << round << ": " << p.items << " items, lists " << lists << ", asked for " << asked_for << ", slots "
                   << split.slots);
     if (split.slots == 0) continue;
@@ -318,12 +329,13 @@ int end_of(const BackwardParameters& p, const Split& split) {
     free.insert(done);
     end = std::max(end, done);
   };
-  std::vector<int> unsplit;
+  std::vector<std::pair<int, int>> unsplit;  // steps, time
+  int longest = 0;                           // piece
   for (int i = 0; i < p.items; ++i) {
     KeyItem item;
     BackwardParameters whole = p;
     whole.whole_items = p.items;
-    whole.tail_groups = split.tail_groups;
+    whole.order = split.order;
     REQUIRE(find_item(item, whole, i, p.block_n));
     const int steps = static_cast<int>(steps_of(whole, item).size());
     const int pieces = split.slots > 0 && i >= split.whole_items ? pieces_of(steps, split.piece_steps) : 1;
@@ -331,12 +343,17 @@ int end_of(const BackwardParameters& p, const Split& split) {
     if (split.slots == 0 || i < split.whole_items)
       take(time);
     else if (pieces == 1)
-      unsplit.push_back(time);
+      unsplit.emplace_back(steps, time);
     else
-      for (int piece = 0; piece < pieces; ++piece)
-        take(2 * (first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces)) + 3 * p.overhead);
+      for (int piece = 0; piece < pieces; ++piece) {
+        const int length = first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces);
+        longest = std::max(longest, length);
+        take(2 * length + 3 * p.overhead);
+      }
   }
-  for (int time : unsplit) take(time);
+  for (const bool is_long : {true, false})
+    for (const auto& [steps, time] : unsplit)
+      if ((steps > long_item(split.piece_steps, longest)) == is_long) take(time);
   return end;
 }
 
@@ -377,19 +394,36 @@ TEST_CASE("the last of many items are split where that levels the end of the wor
   }
 }
 
-TEST_CASE("an order of items has each key tile of each group once, and its tail goes key tile by key tile") {
-  for (const int tail_groups : {0, 1, 3, 5}) {
-    std::set<std::pair<int, int>> places;
-    int last_tile = 0;
-    for (int i = 0; i < 5 * 7; ++i) {
-      const ItemPlace place = place_of_item(i, 7, 5, tail_groups);
-      REQUIRE((place.key_tile >= 0 && place.key_tile < 7 && place.group >= 0 && place.group < 5));
-      REQUIRE(places.emplace(place.key_tile, place.group).second);
-      const bool tail = i >= (5 - tail_groups) * 7;
-      CHECK((place.group >= 5 - tail_groups) == tail);
-      if (tail) CHECK(place.key_tile >= last_tile);
-      last_tile = tail ? place.key_tile : 0;
+TEST_CASE("an order of items has each key tile of each group once, block by block, key tile by key tile") {
+  struct Case {
+    ItemOrder order;
+    std::vector<int> blocks;  ///< groups of each
+  };
+  for (const Case& one : {Case{{1, 0}, {1, 1, 1, 1, 1}}, Case{{1, 3}, {1, 1, 3}}, Case{{1, 5}, {5}},
+                          Case{{2, 1}, {2, 2, 1}}, Case{{3, 2}, {3, 2}}, Case{{4, 5}, {5}}}) {
+    INFO("blocks of " << one.order.block_groups << ", a tail of " << one.order.tail_groups);
+    int index = 0;
+    int first = 0;
+    for (const int groups : one.blocks) {
+      for (int tile = 0; tile < 7; ++tile)
+        for (int group = first; group < first + groups; ++group) {
+          const ItemPlace place = place_of_item(index++, 7, 5, one.order);
+          REQUIRE((place.key_tile == tile && place.group == group));
+        }
+      first += groups;
     }
+    REQUIRE(index == 5 * 7);
+  }
+}
+
+TEST_CASE("in deterministic mode blocks have as many groups as some four CTAs to a head leave") {
+  for (const auto& [batch, heads, length, block, tail] :
+       {std::tuple{1, 16, 8192, 16, 16}, {2, 21, 8192, 21, 21}, {8, 16, 2048, 32, 32}, {1, 67, 512, 23, 21}}) {
+    const Split split =
+        split_items(dense(batch, heads, length, true, 64), {.last_items = false, .deterministic = true});
+    CHECK(split.order.block_groups == block);
+    CHECK(split.order.tail_groups == tail);
+    CHECK((batch * heads - tail) % block == 0);
   }
 }
 
@@ -399,12 +433,12 @@ TEST_CASE("under causality the last items come longest first, which takes less t
        {dense(1, 21, 16384, true, 64), dense(2, 16, 8192, true, 64), dense(2, 32, 8192, true),
         dense(4, 32, 2048, true, 64), grouped_dense(4, 32, 4, 2048), grouped_dense(1, 16, 4, 8192)}) {
     const Split split = split_items(p, {});
-    INFO(p.batch << ' ' << p.heads << ' ' << p.seqlen_q << ": " << p.items << " items, a tail of " << split.tail_groups
-                 << " groups");
+    INFO(p.batch << ' ' << p.heads << ' ' << p.seqlen_q << ": " << p.items << " items, a tail of "
+                 << split.order.tail_groups << " groups");
     CHECK(split.slots == 0);
-    CHECK(split.tail_groups > 0);
+    CHECK(split.order.tail_groups > 0);
     // Three rounds, rounded up to groups.
-    CHECK(split.tail_groups <= (3 * p.running + p.key_tiles - 1) / p.key_tiles);
+    CHECK(split.order.tail_groups <= (3 * p.running + p.key_tiles - 1) / p.key_tiles);
     std::int64_t half_steps = 0;
     const TileSteps steps_of_tile(p);
     for (int tile = 0; tile < p.key_tiles; ++tile)
@@ -414,8 +448,8 @@ TEST_CASE("under causality the last items come longest first, which takes less t
     CHECK(end_of(p, split) < 1.04 * least);
   }
   // Nothing to level where items are equal, nor where rounds are so many that the end does not matter.
-  CHECK(split_items(dense(1, 16, 16384, false, 64), {}).tail_groups == 0);
-  CHECK(split_items(dense(8, 132, 2048, true, 64), {}).tail_groups == 0);
+  CHECK(split_items(dense(1, 16, 16384, false, 64), {}).order.tail_groups == 0);
+  CHECK(split_items(dense(8, 132, 2048, true, 64), {}).order.tail_groups == 0);
 }
 
 TEST_CASE("splits of the last items have every step once and are done before unsplit items") {

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "common/fragments.hpp"
-#include "common/item_order.hpp"
 #include "common/parameters.hpp"
 #include "common/registers.cuh"
 #include "common/visibility.hpp"
@@ -80,7 +79,7 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   // first that are longest; so do tiles without keys come last.
   const int groups = p.batch * head_items;
   const bool natural = p.key_orders != nullptr && p.key_orders[0].natural != 0;
-  const ItemPlace place = place_of_item(index, p.key_tiles, groups, natural ? groups : p.tail_groups);
+  const ItemPlace place = place_of_item(index, p.key_tiles, groups, natural ? ItemOrder{1, groups} : p.order);
   item.key_tile = place.key_tile;
   item.head_item = place.group % head_items;
   item.batch = place.group / head_items;

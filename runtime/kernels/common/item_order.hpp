@@ -1,26 +1,39 @@
 // The order of items: which key tile of which group of heads a number means.
 //
-// Items are started in this order. One group of heads comes after the other, so that those at work, whose dQ the L2
-// cache has to hold, are few. Within a group the longest items come first, under causality; so the last group's would
-// start late and end alone. The last groups therefore go key tile by key tile, all their longest items before the
-// shorter ones.
+// Items are started in this order: groups of heads come in blocks, one block after the other, and within a block all
+// groups' items with the first key tile before those with the second. Blocks are of one group as a rule, so that the
+// heads at work, whose dQ the L2 cache has to hold, are few. But within a group the longest items come first, under
+// causality, so that the last group's would start late and end alone: the last block has more groups, all of whose
+// longest items come before the shorter ones.
 #pragma once
 
 #include "common/host_device.hpp"
 
 namespace flashdma_bwd {
 
+/// How groups are put into blocks. What comes before the tail is whole blocks.
+struct ItemOrder {
+  int block_groups = 1;
+  int tail_groups = 0;  ///< of the last block
+};
+
 struct ItemPlace {
   int key_tile;
   int group;  ///< of heads, through all batches
 };
 
-/// `tail_groups`: how many groups go key tile by key tile.
-FLASHDMA_HOST_DEVICE inline ItemPlace place_of_item(int index, int key_tiles, int groups, int tail_groups) {
-  const int tail = (groups - tail_groups) * key_tiles;
-  if (index < tail) return {index % key_tiles, index / key_tiles};
-  index -= tail;
-  return {index / tail_groups, groups - tail_groups + index % tail_groups};
+FLASHDMA_HOST_DEVICE inline ItemPlace place_of_item(int index, int key_tiles, int groups, const ItemOrder& order) {
+  const int first_of_tail = groups - order.tail_groups;
+  int block = order.block_groups;
+  int first = 0;
+  if (index >= first_of_tail * key_tiles) {
+    first = first_of_tail;
+    block = order.tail_groups;
+  } else {
+    first = index / (block * key_tiles) * block;
+  }
+  index -= first * key_tiles;
+  return {index / block, first + index % block};
 }
 
 }  // namespace flashdma_bwd

@@ -9,6 +9,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <limits>
 
+#include "common/item_order.hpp"
 #include "common/pieces.hpp"
 
 namespace flashdma_bwd {
@@ -117,7 +118,7 @@ struct BackwardParameters {
   int query_tiles = 0;       ///< of the longest sequence
   int heads_per_item = 1;    ///< a divisor of heads / heads_kv
   int items = 0;             ///< key_tiles * batch * heads / heads_per_item
-  int tail_groups = 0;       ///< groups of heads whose items go key tile by key tile, see item_order.hpp
+  ItemOrder order;           ///< in which items are taken
   int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
   int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`
   int block_m = 0;           ///< queries of a tile

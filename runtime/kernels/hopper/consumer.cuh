@@ -54,6 +54,9 @@ class Consumer {
   static constexpr bool kMaskInShared = G::kMaskBytes > 0;
   static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
   using Mask = MaskBits[kM / 64];
+  /// Whether the scores of masked pairs begin with minus infinity, so that their probabilities are 0 without a
+  /// selection behind the products. Not with a softcap, whose scores pass through tanh first.
+  static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
@@ -188,8 +191,43 @@ class Consumer {
   __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
+    if constexpr (kMaskFirst) hide_first(i, scores);
     ptx::wgmma_fence();
-    start_transposed_product<KeyTile, QueryTile, kBf16>(scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst>(scores, own_rows<KeyTile>(key_tile(slot_)),
+                                                                    query_tile(i));
+  }
+
+  /// Whether all that hides pairs of a step is in the mask's words. A vote, though the same for all lanes: the compiler
+  /// then sees that it is, and keeps what lies behind it in uniform registers.
+  __device__ __forceinline__ bool masked_by_words(const ItemStep& info) const {
+    return p.limits_in_mask && __any_sync(0xffffffffu, info.mask_words != nullptr);
+  }
+
+  /// What the products of step i are added to: a score whose probability is 0 where the mask's words hide a pair, else
+  /// 0.
+  __device__ __forceinline__ void hide_first(int i, Scores& scores) const {
+#pragma unroll
+    for (int e = 0; e < kM / 2; ++e) scores[e] = 0.0f;
+    const ItemStep& info = state.steps[i % kStepSlots];
+    if (!masked_by_words(info)) return;
+    const float hidden = copysignf(INFINITY, -p.score_log2);
+#pragma unroll
+    for (int part = 0; part < kM / 64; ++part) {
+      MaskBits mask;
+      read_mask(mask, i, info, part);
+      mask.arrange(lane());
+      mask.hide([&](int e) { scores[e] = hidden; }, part * 32);
+    }
+  }
+
+  /// Whether one of the warp's numbers is infinite or none. A masked pair's probability is, and its dP, where products
+  /// of a masked key's values overflowed.
+  template <int kCount>
+  static __device__ __forceinline__ bool overflowed(const float (&values)[kCount]) {
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) sums[e % 2] = fmaf(values[e], 0.0f, sums[e % 2]);
+    return __any_sync(0xffffffffu, !(sums[0] + sums[1] == 0.0f));
   }
 
   /// Gives back the buffers of Q and dO of step i, whose products have all finished.
@@ -212,12 +250,19 @@ class Consumer {
 
     // What the arithmetic needs from global memory is asked for while the products run.
     const ItemStep& info = state.steps[i % kStepSlots];
-    if constexpr (kKeyBias)
-      if (info.head != head_) {
+    float key_bias[2] = {};
+    bool bias_masks = false;
+    if constexpr (kKeyBias) {
+      const int head = __reduce_max_sync(0xffffffffu, info.head);  // a uniform register
+      if (head != head_) {
         write_bias_sums_of_head();
-        head_ = info.head;
+        head_ = head;
         read_key_bias();
       }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
+      bias_masks = __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+    }
     Mask mask;
     if constexpr (kReadMaskEarly) {
 #pragma unroll
@@ -228,12 +273,18 @@ class Consumer {
     }
 
     ptx::wgmma_wait_group<1>();
-    partial_ = finish_probabilities(i, scores, probabilities) || info.partial;
+    bias_masks |= finish_probabilities(i, key_bias, scores, probabilities);
+    const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words(info);
+    if (hidden_first)
+      partial_ = overflowed(scores);
+    else
+      partial_ = bias_masks || info.partial;
     if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
+    if (hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
 
   __device__ __forceinline__ std::uint32_t row_dot_address(int i) const {
@@ -302,15 +353,11 @@ class Consumer {
     return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
   }
 
-  /// Scores to probabilities, and to an operand if they take the slope. Returns whether a bias masks one of the warp's
-  /// pairs.
-  __device__ __forceinline__ bool finish_probabilities(int i, Scores& s, Operand& probabilities) {
+  /// Scores to probabilities, and to an operand if they take the slope. Returns whether a tile bias masks one of the
+  /// warp's pairs.
+  __device__ __forceinline__ bool finish_probabilities(int i, const float (&key_bias)[2], Scores& s,
+                                                       Operand& probabilities) {
     const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
-    float key_bias[2] = {};
-    if constexpr (kKeyBias) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
-    }
     if constexpr (kTileBias) {
       const BiasRing ring(i);
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
@@ -327,7 +374,7 @@ class Consumer {
         exponentiate<kConfig>(p, s, lse, key_bias, 0, probabilities);
       else
         exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
-      return kKeyBias && __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+      return false;
     }
   }
 
@@ -448,8 +495,10 @@ class Consumer {
     constexpr int kShareBytes =
         kRows ? 64 * PairTile::kRowBytes : G::kDQueryColumns / KeyTile::kPanelColumns * KeyTile::kPanelBytes;
     const std::uint32_t share = consumer_ * (kShareBytes >> 4);
-    const std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
-                                   DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
+    std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
+                             DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
+    // The same for all lanes. The compiler loses sight of that behind a condition that came from shared memory.
+    if constexpr (kMaskFirst) d_scores = __reduce_max_sync(0xffffffffu, d_scores);
     const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + key_tile(slot)) + (kRows ? 0 : share));
     using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
 #pragma unroll

@@ -7,8 +7,8 @@
 namespace flashdma_bwd::hopper {
 
 /// Issues `scores` = 64 rows of `keys`, of a tile of K or V, times a tile `queries`, of Q or dO, transposed, as a group
-/// of its own. Both are lower halves of descriptors.
-template <class KeyTile, class QueryTile, bool kBf16, int kCount>
+/// of its own, or adds it to them. Both are lower halves of descriptors.
+template <class KeyTile, class QueryTile, bool kBf16, bool kAdd = false, int kCount>
 __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount], std::uint32_t keys,
                                                          std::uint32_t queries) {
   static_assert(kCount == QueryTile::kRows / 2 && KeyTile::kColumns == QueryTile::kColumns);
@@ -18,7 +18,7 @@ __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount]
     const std::uint64_t a = KeyTile::descriptor_of(keys + KeyTile::column_step(k));
     const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
     if (k == 0)
-      Product::template ss<false, false, false>(scores, a, b);
+      Product::template ss<false, false, kAdd>(scores, a, b);
     else
       Product::template ss<false, false, true>(scores, a, b);
   }

@@ -33,8 +33,57 @@ __device__ __forceinline__ int digit_of(std::uint64_t coded, int digit) {
 /// What the threads of a sort share.
 struct DigitCounters {
   std::int32_t of_warps[kSortWarps][kDigits];
-  std::int32_t totals[kDigits];
+  std::int32_t of_parts[kSortThreads / kDigits][kDigits];  ///< of groups of warps
+  std::int32_t before[kDigits];                            ///< values of smaller digits, of the same 32 digits
+  std::int32_t of_digit_warps[kDigits / 32];               ///< values of 32 digits
 };
+
+/// From counts to where each warp's values of each digit begin. Returns how many values there are.
+__device__ __forceinline__ int sum_up(DigitCounters& counters) {
+  constexpr int kParts = kSortThreads / kDigits;
+  constexpr int kWarps = kSortWarps / kParts;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int digit = thread % kDigits;
+  const int part = thread / kDigits;
+  int own[kWarps];
+  int sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += own[w] = counters.of_warps[part * kWarps + w][digit];
+  counters.of_parts[part][digit] = sum;
+  __syncthreads();
+  if (part == 0) {
+    int total = 0;
+#pragma unroll
+    for (int other = 0; other < kParts; ++other) total += counters.of_parts[other][digit];
+    int up_to = total;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int below = __shfl_up_sync(0xffffffffu, up_to, step);
+      if (lane >= step) up_to += below;
+    }
+    counters.before[digit] = up_to - total;
+    if (lane == 31) counters.of_digit_warps[digit / 32] = up_to;
+  }
+  __syncthreads();
+  int values = 0;
+  int begin = counters.before[digit];
+#pragma unroll
+  for (int w = 0; w < kDigits / 32; ++w) {
+    if (w < digit / 32) begin += counters.of_digit_warps[w];
+    values += counters.of_digit_warps[w];
+  }
+#pragma unroll
+  for (int other = 0; other < kParts; ++other)
+    if (other < part) begin += counters.of_parts[other][digit];
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    counters.of_warps[part * kWarps + w][digit] = begin;
+    begin += own[w];
+  }
+  __syncthreads();
+  return values;
+}
 
 /// Gives the coded values source(i), i < count, to destination(slot, coded value), in the order of the digit kDigit of
 /// their codes and in their own where it is the same. Returns how many there are that are something. All threads of a
@@ -69,30 +118,7 @@ __device__ __forceinline__ int sort_by_digit(DigitCounters& counters, int count,
   }
   __syncthreads();
 
-  // Where each warp's values of each digit begin.
-  int total = 0;
-  if (thread < kDigits) {
-    for (int w = 0; w < kSortWarps; ++w) {
-      const int own = counters.of_warps[w][thread];
-      counters.of_warps[w][thread] = total;
-      total += own;
-    }
-    counters.totals[thread] = total;
-  }
-  __syncthreads();
-  for (int step = 1; step < kDigits; step *= 2) {
-    int below = 0;
-    if (thread < kDigits && thread >= step) below = counters.totals[thread - step];
-    __syncthreads();
-    if (thread < kDigits) counters.totals[thread] += below;
-    __syncthreads();
-  }
-  if (thread < kDigits) {
-    const int before = counters.totals[thread] - total;
-    for (int w = 0; w < kSortWarps; ++w) counters.of_warps[w][thread] += before;
-  }
-  __syncthreads();
-  const int values = counters.totals[kDigits - 1];
+  const int values = sum_up(counters);
 
   for (int base = begin; base < end; base += 32 * kUnroll) {
     std::uint64_t coded[kUnroll];

@@ -27,10 +27,15 @@ struct OrderProblem {
   bool may_keep_natural;
 };
 
+/// Tiles that are sorted; the others, of longer sequences, stay in their strata.
+constexpr int kMostSortedTiles = 2048;
+
 /// What a CTA shares.
 struct OrderState {
   DigitCounters counters;
   KeyStrata strata;
+  std::uint8_t tile_lengths[kMostSortedTiles];  ///< in levels, less 1
+  std::uint16_t sorted_tiles[kMostSortedTiles];
   std::int32_t natural_tiles;
   std::int32_t ordered_tiles;
 };
@@ -57,22 +62,26 @@ __device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& 
       [&](int slot, std::uint64_t coded) { lists[0][slot] = coded; });
 
   // Whole tiles by their lengths; what is left of the keys stays last.
-  const int tiles = count / kStratumTileKeys;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  for (int tile = warp; tile < tiles; tile += kSortWarps) {
+  const int tiles = min(count / kStratumTileKeys, kMostSortedTiles);
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int tile = thread / 32; tile < tiles; tile += kSortWarps) {
     LevelRange range;
     range.find(lists[0], tile * kStratumTileKeys, (tile + 1) * kStratumTileKeys);
-    if (threadIdx.x % 32 == 0)
-      lists[1][tile] =
-          coded_value(tile, static_cast<std::uint32_t>(kLevels - 1 - (range.latest_last - range.earliest_first)));
+    if (thread % 32 == 0)
+      state.tile_lengths[tile] = static_cast<std::uint8_t>(range.latest_last - range.earliest_first);
   }
   __syncthreads();
-  sort_by_digit<0>(
-      state.counters, tiles, [&](int i) { return lists[1][i]; },
-      [&](int slot, std::uint64_t coded) { lists[1][tiles + slot] = coded; });
-  for (int slot = static_cast<int>(threadIdx.x); slot < count; slot += kSortThreads) {
+  for (int tile = thread; tile < tiles; tile += kSortThreads) {
+    const int length = state.tile_lengths[tile];
+    int place = 0;
+    for (int other = 0; other < tiles; ++other)
+      if (state.tile_lengths[other] > length || (state.tile_lengths[other] == length && other < tile)) ++place;
+    state.sorted_tiles[place] = static_cast<std::uint16_t>(tile);
+  }
+  __syncthreads();
+  for (int slot = thread; slot < count; slot += kSortThreads) {
     const int tile = slot / kStratumTileKeys;
-    const int from = tile < tiles ? value_of(lists[1][tiles + tile]) : tile;
+    const int from = tile < tiles ? state.sorted_tiles[tile] : tile;
     keys[slot] = value_of(lists[0][from * kStratumTileKeys + slot % kStratumTileKeys]);
   }
   __syncthreads();

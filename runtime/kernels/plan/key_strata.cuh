@@ -59,13 +59,10 @@ struct LevelRange {
       latest_last = max(latest_last, last_level(coded[i]));
       sum_of_lasts += last_level(coded[i]);
     }
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      earliest_first = min(earliest_first, __shfl_xor_sync(0xffffffffu, earliest_first, step));
-      latest_first = max(latest_first, __shfl_xor_sync(0xffffffffu, latest_first, step));
-      latest_last = max(latest_last, __shfl_xor_sync(0xffffffffu, latest_last, step));
-      sum_of_lasts += __shfl_xor_sync(0xffffffffu, sum_of_lasts, step);
-    }
+    earliest_first = __reduce_min_sync(0xffffffffu, earliest_first);
+    latest_first = __reduce_max_sync(0xffffffffu, latest_first);
+    latest_last = __reduce_max_sync(0xffffffffu, latest_last);
+    sum_of_lasts = __reduce_add_sync(0xffffffffu, sum_of_lasts);
   }
 };
 

@@ -80,12 +80,22 @@ inline unsigned __ballot_sync(unsigned, bool predicate) {
     return bits;
   });
 }
-inline int __reduce_min_sync(unsigned, int value) {
-  return host_cuda::exchange(value, [](const auto& of, unsigned) {
-    int least = of(0);
-    for (unsigned lane = 1; lane < host_cuda::kWarp; ++lane) least = std::min(least, of(lane));
-    return least;
+template <class Combine>
+int reduce_lanes(int value, const Combine& combine) {
+  return host_cuda::exchange(value, [&](const auto& of, unsigned) {
+    int result = of(0);
+    for (unsigned lane = 1; lane < host_cuda::kWarp; ++lane) result = combine(result, of(lane));
+    return result;
   });
+}
+inline int __reduce_min_sync(unsigned, int value) {
+  return reduce_lanes(value, [](int a, int b) { return std::min(a, b); });
+}
+inline int __reduce_max_sync(unsigned, int value) {
+  return reduce_lanes(value, [](int a, int b) { return std::max(a, b); });
+}
+inline int __reduce_add_sync(unsigned, int value) {
+  return reduce_lanes(value, [](int a, int b) { return a + b; });
 }
 inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
