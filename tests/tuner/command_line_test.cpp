@@ -358,7 +358,7 @@ TEST_CASE("a table that is edited meanwhile, or broken, is left as it is", "[com
   };
   const Outcome outcome = workshop.tune();
   CHECK(outcome.code == kFindings);
-  CHECK(outcome.err.find("the table was edited while measuring") != std::string::npos);
+  CHECK(outcome.err.find("the table was edited meanwhile") != std::string::npos);
   CHECK(read(workshop.table()).ends_with("# a remark\n"));
   workshop.gpu.requests.clear();
   workshop.gpu.before = nullptr;

@@ -41,10 +41,7 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   if (contents->measurements.empty()) return refuse(surroundings, kFindings, options.store + ": nothing is measured");
 
   const Environment& environment = contents->measurements.back().environment;
-  const std::optional<Architecture> architecture = own_architecture(environment.compute_capability);
-  const generator::Table* table = nullptr;
-  for (const generator::Table& candidate : configuration->tables)
-    if (architecture == candidate.architecture) table = &candidate;
+  const generator::Table* table = own_table(*configuration, environment.compute_capability);
   if (table == nullptr)
     return refuse(
         surroundings, kFindings,
@@ -52,7 +49,7 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   const std::vector<Measurement> measurements = latest(contents->measurements, environment);
   Findings findings;
   const double bound = options.bound_percent / 100;
-  find_rows(*table, measurements, *held_back, bound, findings);
+  find_rows(*table, environment.device(), measured_problems(measurements), *held_back, bound, findings);
   surroundings.out << word(table->architecture) << ", measured on " << environment.gpu << ", " << environment.sm_count
                    << " SMs, " << environment.toolkit << ", driver " << environment.driver << ", commit "
                    << environment.commit << '\n'
