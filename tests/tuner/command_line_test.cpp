@@ -334,9 +334,11 @@ TEST_CASE("bad input is said and nothing is written", "[command-line]") {
   write(workshop.path("m.jsonl"), "{\"version\":1}\n");
   refuses(workshop.tune(), kFindings, "m.jsonl:1:1: error: a record has no `problem` [missing-key]");
   CHECK(read(workshop.path("m.jsonl")) == "{\"version\":1}\n");
-  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "[missing-key]");
+  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "is neither a store of flashdma-tune");
   refuses(workshop.run_line({"report", workshop.path("m.jsonl"), "--configs", workshop.path("configs")}), kFindings,
           "[missing-key]");
+  write(workshop.path("m.jsonl"), "{\"version\":1,\"candidates\":[]}\n");
+  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "[missing-key]");
   refuses(workshop.run_line({"show", workshop.path("nothing.jsonl")}), kFindings, "No such file or directory");
   fs::remove(workshop.path("m.jsonl"));
   refuses(

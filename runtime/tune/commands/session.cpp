@@ -43,6 +43,15 @@ std::optional<StoreContents> read_shown(const generator::SourceFile& source, con
   return contents;
 }
 
+CacheContents read_shown_choices(const generator::SourceFile& source, const Surroundings& surroundings, int& code) {
+  generator::Diagnostics diagnostics;
+  CacheContents contents = read_choices(source, diagnostics);
+  if (!contents.warning.empty()) surroundings.err << contents.warning << '\n';
+  show_findings(diagnostics, {source}, surroundings);
+  if (!diagnostics.empty()) code = kFindings;
+  return contents;
+}
+
 const generator::Table* own_table(const generator::Configuration& configuration, int compute_capability) {
   for (const FallbackStep& step : kFallbackChain)
     if (step.tier == 0 && applies(step, compute_capability))
@@ -52,8 +61,7 @@ const generator::Table* own_table(const generator::Configuration& configuration,
 }
 
 std::string no_table_text(int compute_capability) {
-  return "there is no table for GPUs of compute capability " + std::to_string(compute_capability / 10) + '.' +
-         std::to_string(compute_capability % 10) +
+  return "there is no table for GPUs of " + gpu_text(compute_capability) +
          ": they run another's rows, which timings of this one must not change. CONTRIBUTING.md says how to add an "
          "architecture";
 }

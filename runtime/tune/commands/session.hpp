@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/model.hpp"
+#include "tune/cache_choices.hpp"
 #include "tune/commands/command_line.hpp"
 #include "tune/store.hpp"
 #include "tuning/merge.hpp"
@@ -26,6 +27,9 @@ std::optional<generator::Configuration> load_valid(const Options& options, const
 
 /// Reads a store's text; shows its warning and its findings, after which there are no contents.
 std::optional<StoreContents> read_shown(const generator::SourceFile& source, const Surroundings& surroundings);
+
+/// The same for a cache; what has findings is passed over, and `code` says so.
+CacheContents read_shown_choices(const generator::SourceFile& source, const Surroundings& surroundings, int& code);
 
 /// The table that a GPU runs first, where that is made for it, or nullptr.
 const generator::Table* own_table(const generator::Configuration& configuration, int compute_capability);
