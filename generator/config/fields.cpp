@@ -156,6 +156,7 @@ constexpr Field kMeasured[] = {
     {.name = "driver", .type = text, .required = true},
     {.name = "date", .type = date, .required = true},
     {.name = "commit", .type = text, .required = true},
+    {.name = "source", .type = text},
     {.name = "problem", .type = text},
     {.name = "ms", .type = number, .required = true, .unit = "milliseconds"},
     {.name = "spread_ms", .type = number, .unit = "milliseconds"},

@@ -107,7 +107,8 @@ std::string decimal(double value) {
 std::string read_measured(const Node& node, Diagnostics& diagnostics) {
   const MapReader reader(node, kMeasuredFields, diagnostics);
   const auto gpu = reader.text("gpu"), toolkit = reader.text("toolkit"), driver = reader.text("driver"),
-             commit = reader.text("commit"), problem = reader.text("problem"), runner_up = reader.text("runner_up");
+             commit = reader.text("commit"), source = reader.text("source"), problem = reader.text("problem"),
+             runner_up = reader.text("runner_up");
   const auto date = reader.date("date");
   const auto sm_count = reader.integer("sm_count");
   const auto ms = reader.number("ms"), runner_up_ms = reader.number("runner_up_ms");
@@ -124,9 +125,10 @@ std::string read_measured(const Node& node, Diagnostics& diagnostics) {
                     {decimal(*runner_up_ms) + " ms < " + decimal(*ms) + " ms"});
   if (!gpu || !toolkit || !driver || !commit || !runner_up || !date || !sm_count || !ms || !runner_up_ms) return {};
   return *gpu + ", " + std::to_string(*sm_count) + " SMs, " + *toolkit + ", driver " + *driver + ", " + *date +
-         ", commit " + *commit + (problem ? ", " + *problem : "") + ": " + decimal(*ms) + " ms" +
-         (spread_ms ? ", spread " + decimal(*spread_ms) + " ms" : "") + "; next " + *runner_up + ", " +
-         decimal(*runner_up_ms) + " ms" + (problems ? "; " + std::to_string(*problems) + " problems measured" : "") +
+         ", commit " + *commit + (source ? ", " + *source : "") + (problem ? ", " + *problem : "") + ": " +
+         decimal(*ms) + " ms" + (spread_ms ? ", spread " + decimal(*spread_ms) + " ms" : "") + "; next " + *runner_up +
+         ", " + decimal(*runner_up_ms) + " ms" +
+         (problems ? "; " + std::to_string(*problems) + " problems measured" : "") +
          (worst_regret ? ", at worst " + decimal(*worst_regret) + " % slower than the best" : "");
 }
 

@@ -40,6 +40,7 @@ constexpr RuleDescription kRules[] = {
     {Rule::row_layout, "row-layout", "a row of a table that is to be edited is not one line"},
     {Rule::json_syntax, "json-syntax", "a line of a store of measurements is not a JSON object"},
     {Rule::foreign_version, "foreign-version", "a record is in another version's form"},
+    {Rule::cache_record, "cache-record", "a line of a run-time cache is no record of one"},
     {Rule::empty_profile, "empty-profile", "nothing is left to instantiate"},
     {Rule::output_missing, "output-missing", "a generated file does not exist"},
     {Rule::output_changed, "output-changed", "a generated file is not what the tables say"},

@@ -47,6 +47,7 @@ enum class Rule : std::uint8_t {
   // Measurements
   json_syntax,
   foreign_version,
+  cache_record,
   // Profiles
   empty_profile,
   // The generated tree

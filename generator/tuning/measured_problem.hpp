@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
+#include <string>
 #include <vector>
 
 namespace flashdma_bwd::generator {
@@ -14,16 +16,25 @@ struct Time {
   friend bool operator==(const Time&, const Time&) = default;
 };
 
+/// What a tile's times are. Rows use tiles that are `timed` only.
+enum class Evidence : std::uint8_t {
+  timed,      ///< of the kernel that a row with this tile would run
+  elsewhere,  ///< of a kernel with this tile that is compiled for another architecture
+  at_least,   ///< not known: slower beyond the noise than the fastest, and by these times at least
+};
+
 struct MeasuredTile {
   TileConfig tile;
   Time cold;  ///< inputs come from device memory, as in training: by this time tiles are compared
   Time warm;  ///< inputs are in the L2 cache as far as they fit
+  Evidence evidence = Evidence::timed;
 };
 
 /// The tiles were timed in the same rounds, so that their times can be compared.
 struct MeasuredProblem {
   Problem problem;
   std::vector<MeasuredTile> tiles;
+  std::string date;  ///< YYYY-MM-DD
 };
 
 inline const MeasuredTile* find_tile(const MeasuredProblem& measured, const TileConfig& tile) {

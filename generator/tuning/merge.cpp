@@ -36,8 +36,11 @@ Point point_on(const MeasuredProblem& measured, const TileConfig* incumbent, con
   if (before == nullptr) return point;
   const double limit = point.best->cold.ms * (1 + bound);
   for (const MeasuredTile& tile : measured.tiles)
-    if (tile.cold.ms <= limit && !slower_beyond_noise(tile.cold, before->cold)) point.allowed.push_back(tile.tile);
-  point.needs_row = before->cold.ms > limit && slower_beyond_noise(before->cold, point.best->cold);
+    if (tile.evidence == Evidence::timed && tile.cold.ms <= limit && !slower_beyond_noise(tile.cold, before->cold))
+      point.allowed.push_back(tile.tile);
+  // Of a time that is not known, nobody can say that it is within the bound.
+  point.needs_row = before->evidence == Evidence::at_least ||
+                    (before->cold.ms > limit && slower_beyond_noise(before->cold, point.best->cold));
   return point;
 }
 

@@ -122,8 +122,9 @@ std::string measured_yaml(const TunedRow& row, const MeasuredWhere& where) {
   pairs.add("sm_count", std::to_string(where.sm_count));
   pairs.add("toolkit", quoted(where.toolkit));
   pairs.add("driver", quoted(where.driver));
-  pairs.add("date", where.date);
+  pairs.add("date", row.shown->date);
   pairs.add("commit", quoted(where.commit));
+  if (!where.source.empty()) pairs.add("source", quoted(where.source));
   pairs.add("problem", quoted(problem_text(row.shown->problem)));
   pairs.add("ms", milliseconds(won.cold.ms));
   pairs.add("spread_ms", milliseconds(won.cold.spread_ms));

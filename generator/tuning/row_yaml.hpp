@@ -14,8 +14,8 @@ struct MeasuredWhere {
   int sm_count = 0;
   std::string toolkit;
   std::string driver;
-  std::string date;  ///< YYYY-MM-DD
   std::string commit;
+  std::string source = {};  ///< what measured, if not the tuner
 };
 
 /// The row as `- {when: {...}, use: {...}, measured: {...}}` without an end of line. `use:` begins at 0-based

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,5 +58,6 @@ struct Measurement {
 
 /// The timed tiles. Kernels whose names cannot be read were refused when the record was.
 generator::MeasuredProblem measured_problem(const Measurement& measurement);
+std::vector<generator::MeasuredProblem> measured_problems(std::span<const Measurement> measurements);
 
 }  // namespace flashdma_bwd::tune

@@ -49,11 +49,17 @@ Check read_check(const JsonReader& reader, Diagnostics& diagnostics) {
 }  // namespace
 
 generator::MeasuredProblem measured_problem(const Measurement& measurement) {
-  generator::MeasuredProblem result{measurement.problem, {}};
+  generator::MeasuredProblem result{measurement.problem, {}, measurement.date};
   for (const Candidate& candidate : measurement.candidates)
     if (const Parsed<KernelConfig> kernel = parse_configuration_name(candidate.kernel);
         kernel && candidate.failure.empty())
-      result.tiles.push_back({kernel.value->tile, candidate.cold, candidate.warm});
+      result.tiles.push_back({kernel.value->tile, candidate.cold, candidate.warm, generator::Evidence::timed});
+  return result;
+}
+
+std::vector<generator::MeasuredProblem> measured_problems(std::span<const Measurement> measurements) {
+  std::vector<generator::MeasuredProblem> result;
+  for (const Measurement& measurement : measurements) result.push_back(measured_problem(measurement));
   return result;
 }
 

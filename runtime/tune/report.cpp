@@ -29,7 +29,7 @@ std::string padded(std::string text, std::size_t width) {
 }
 
 std::string line_of(const std::string& what, const Regrets& regrets) {
-  constexpr std::size_t kColumn = 58;
+  constexpr std::size_t kColumn = 60;
   std::string text = "  " + padded(what, kColumn);
   if (regrets.regrets.empty()) return text + "no problem's choice was timed\n";
   text += "median " + percent(regrets.median) + ", worst " + percent(regrets.worst) + " over " +
@@ -48,7 +48,8 @@ std::string worst_of(const Regrets& regrets) {
   for (std::size_t i = 0; i < std::min(kShown, sorted.size()); ++i) {
     const Regret& regret = *sorted[i];
     if (regret.share() <= 0) break;
-    text += "  +" + percent(regret.share()) + "  " + problem_text(regret.measured->problem) + ": " +
+    text += "  +" + percent(regret.share()) + "  " + problem_text(regret.measured->problem) +
+            (regret.chosen->evidence == generator::Evidence::at_least ? ": at least " : ": ") +
             decimal(regret.chosen->cold.ms, 4) + " ms " + tile_name(regret.chosen->tile) + ", best " +
             decimal(regret.best->cold.ms, 4) + " ms " + tile_name(regret.best->tile) + '\n';
   }
@@ -83,7 +84,8 @@ std::string report_text(const ReportInput& input) {
     return generator::regrets_of(of, architecture, input.device, on);
   };
   const Regrets now = regrets(rows, input.tuned_on);
-  std::string text = "regret: how much longer a choice takes than the best of the candidates timed, cold\n";
+  std::string text =
+      "regret: how much longer a choice takes than the best of the candidates timed, " + input.times + '\n';
   text += line_of("the table of now, on what was measured", now);
   text += line_of("with the rows asked for, on the same", regrets(tuned, input.tuned_on));
   text += line_of("cross-validated: rows from four fifths, on the other fifth",

@@ -18,6 +18,7 @@ struct ReportInput {
   std::span<const generator::TunedRow> rows;              ///< that `tuned_on` asks for
   DeviceTraits device;
   double bound = generator::kRegretBound;
+  std::string times = "cold";  ///< by which choices are compared
 };
 
 std::string report_text(const ReportInput& input);

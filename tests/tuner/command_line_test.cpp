@@ -334,9 +334,11 @@ TEST_CASE("bad input is said and nothing is written", "[command-line]") {
   write(workshop.path("m.jsonl"), "{\"version\":1}\n");
   refuses(workshop.tune(), kFindings, "m.jsonl:1:1: error: a record has no `problem` [missing-key]");
   CHECK(read(workshop.path("m.jsonl")) == "{\"version\":1}\n");
-  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "[missing-key]");
+  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "is neither a store of flashdma-tune");
   refuses(workshop.run_line({"report", workshop.path("m.jsonl"), "--configs", workshop.path("configs")}), kFindings,
           "[missing-key]");
+  write(workshop.path("m.jsonl"), "{\"version\":1,\"candidates\":[]}\n");
+  refuses(workshop.run_line({"show", workshop.path("m.jsonl")}), kFindings, "[missing-key]");
   refuses(workshop.run_line({"show", workshop.path("nothing.jsonl")}), kFindings, "No such file or directory");
   fs::remove(workshop.path("m.jsonl"));
   refuses(
@@ -358,7 +360,7 @@ TEST_CASE("a table that is edited meanwhile, or broken, is left as it is", "[com
   };
   const Outcome outcome = workshop.tune();
   CHECK(outcome.code == kFindings);
-  CHECK(outcome.err.find("the table was edited while measuring") != std::string::npos);
+  CHECK(outcome.err.find("the table was edited meanwhile") != std::string::npos);
   CHECK(read(workshop.table()).ends_with("# a remark\n"));
   workshop.gpu.requests.clear();
   workshop.gpu.before = nullptr;

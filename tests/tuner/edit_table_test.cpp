@@ -16,12 +16,12 @@ fs::path tuner_cases() {
   return source_dir() / "tests/tuner/cases";
 }
 
-const MeasuredWhere kWhere{"NVIDIA \"H200\"", 132, "CUDA 13.0", "580.159.04", "2025-11-22", "0123456789ab"};
+const MeasuredWhere kWhere{"NVIDIA \"H200\"", 132, "CUDA 13.0", "580.159.04", "0123456789ab"};
 
 /// A measured problem on which `tile` beats `other`.
 MeasuredProblem duel(int head_dim, std::int64_t seqlen, const TileConfig& tile, const TileConfig& other) {
   Problem problem = dense_problems(head_dim, seqlen, seqlen, {16}).back();
-  return {problem, {{tile, {1.0625, 0.0125}, {1, 0.01}}, {other, {1.25, 0.02}, {1.2, 0.02}}}};
+  return {problem, {{tile, {1.0625, 0.0125}, {1, 0.01}}, {other, {1.25, 0.02}, {1.2, 0.02}}}, "2025-11-22"};
 }
 
 TunedRow row_for(const MeasuredProblem& measured, const When& when) {

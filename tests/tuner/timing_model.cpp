@@ -66,10 +66,10 @@ std::vector<MeasuredProblem> measure(const Configuration& configuration, std::sp
     const SelectionResult incumbent = select_among(Architecture::sm90, kDevice, problem, rows);
     REQUIRE(incumbent.status == SelectionStatus::ok);
     if (std::ranges::find(tiles, incumbent.config.tile) == tiles.end()) tiles.push_back(incumbent.config.tile);
-    MeasuredProblem& measured = result.emplace_back(MeasuredProblem{problem, {}});
+    MeasuredProblem& measured = result.emplace_back(MeasuredProblem{problem, {}, "2025-11-22"});
     for (const TileConfig& tile : tiles) {
       const double ms = model_ms(problem, tile, seed);
-      measured.tiles.push_back({tile, {ms, ms * spread_share}, {ms * 0.95, ms * spread_share}});
+      measured.tiles.push_back({tile, {ms, ms * spread_share}, {ms * 0.95, ms * spread_share}, Evidence::timed});
     }
   }
   return result;

@@ -28,10 +28,13 @@ void add_configs(CLI::App& verb, Options& options) {
       ->capture_default_str();
 }
 
-void add_merging(CLI::App& verb, Options& options) {
+void add_held_back(CLI::App& verb, Options& options) {
   verb.add_option("--held-back", options.held_back,
                   "a grid whose problems make no rows: the report says how the table does on them")
       ->option_text("GRID ...");
+}
+
+void add_bound(CLI::App& verb, Options& options) {
   verb.add_option("--bound", options.bound_percent,
                   "percent that a choice may be slower than the best measured one before it gets a row")
       ->check(CLI::Range(0.0, 100.0))
@@ -46,7 +49,8 @@ void add_tune(CLI::App& verb, Options& options) {
   verb.add_option("--store", options.store, "measurements, JSON Lines: what is in it is not measured again")
       ->capture_default_str();
   add_configs(verb, options);
-  add_merging(verb, options);
+  add_held_back(verb, options);
+  add_bound(verb, options);
   verb.add_option("--candidates", options.loop.candidates,
                   "compiled: what this build has; near: one step from a tile of the table; all: every feasible tile")
       ->transform(CLI::CheckedTransformer(kChoices))
@@ -74,6 +78,19 @@ void add_tune(CLI::App& verb, Options& options) {
   verb.add_flag("--keep-table", options.keep_table, "measure and report, leave the table as it is");
 }
 
+void add_import(CLI::App& verb, Options& options) {
+  verb.add_option("cache", options.cache, "a file of FLASHDMA_BWD_TUNE_CACHE")->required()->option_text("CACHE");
+  add_configs(verb, options);
+  add_bound(verb, options);
+  verb.add_option("--environment", options.environment,
+                  "whose records: their number in what `show` prints; needed where there are several")
+      ->check(CLI::Range(1, 1000000))
+      ->option_text("NUMBER");
+  verb.add_option("--commit", options.commit, "the commit of the library that measured, which a cache does not know")
+      ->capture_default_str();
+  verb.add_flag("--keep-table", options.keep_table, "report, leave the table as it is");
+}
+
 }  // namespace
 
 int run_command_line(std::vector<std::string> arguments, const Surroundings& surroundings) {
@@ -85,16 +102,22 @@ int run_command_line(std::vector<std::string> arguments, const Surroundings& sur
       "usage, 3 no GPU, a disk or a build that failed, or internal.");
   CLI::App* tune = app.add_subcommand("tune", "measure, report, and write configs/tables/<architecture>.yaml back");
   add_tune(*tune, options);
-  CLI::App* show = app.add_subcommand("show", "print what a store holds");
+  CLI::App* import_verb = app.add_subcommand(
+      "import", "make rows of a run-time cache's choices, and write configs/tables/<architecture>.yaml back");
+  add_import(*import_verb, options);
+  CLI::App* show = app.add_subcommand("show", "print what a store, or a run-time cache, holds");
   CLI::App* report = app.add_subcommand("report", "say how far a table is from the best that a store has measured");
-  for (CLI::App* verb : {show, report})
-    verb->add_option("store", options.store, "a store of measurements")->required()->option_text("STORE");
-  show->add_option("--format", options.format, "text, or json: all measurements as one array")
+  show->add_option("file", options.store, "a store of measurements, or a file of FLASHDMA_BWD_TUNE_CACHE")
+      ->required()
+      ->option_text("FILE");
+  report->add_option("store", options.store, "a store of measurements")->required()->option_text("STORE");
+  show->add_option("--format", options.format, "text, or json: all records as one array")
       ->transform(
           CLI::CheckedTransformer(std::map<std::string, Format>{{"text", Format::text}, {"json", Format::json}}))
       ->option_text("text|json");
   add_configs(*report, options);
-  add_merging(*report, options);
+  add_held_back(*report, options);
+  add_bound(*report, options);
 
   // Options alone are those of `tune`.
   if (!arguments.empty() && arguments[0].starts_with("--") && arguments[0] != "--help")
@@ -117,6 +140,7 @@ int run_command_line(std::vector<std::string> arguments, const Surroundings& sur
     return app.exit(error, surroundings.out, surroundings.err) == 0 ? kFine : kUsage;
   }
   if (*tune) return run_tune(options, surroundings);
+  if (*import_verb) return run_import(options, surroundings);
   return *show ? run_show(options, surroundings) : run_report(options, surroundings);
 }
 

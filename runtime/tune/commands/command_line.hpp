@@ -27,6 +27,7 @@ enum class Format : std::uint8_t { text, json };
 struct Options {
   std::vector<std::string> grids, problem_files, held_back;
   std::string store = "measurements.jsonl";
+  std::string cache;  ///< a run-time cache of the library
   std::string configs = "configs";
   std::string source = ".";
   std::string build = "build/tune";
@@ -34,6 +35,7 @@ struct Options {
   std::string commit = "unknown";
   LoopOptions loop;
   double bound_percent = 3;
+  int environment = 0;  ///< of the cache, as `show` numbers them; 0: its only one
   int jobs = 0;
   bool dry_run = false;
   bool keep_table = false;
@@ -58,6 +60,7 @@ int run_command_line(std::vector<std::string> arguments, const Surroundings& sur
 
 int run_tune(const Options& options, const Surroundings& surroundings);
 int run_show(const Options& options, const Surroundings& surroundings);
+int run_import(const Options& options, const Surroundings& surroundings);
 int run_report(const Options& options, const Surroundings& surroundings);
 
 }  // namespace flashdma_bwd::tune

@@ -1,4 +1,4 @@
-// Loading, showing, merging.
+// Loading, showing, merging, writing.
 #include "tune/commands/session.hpp"
 
 #include <algorithm>
@@ -6,9 +6,11 @@
 
 #include "config/load.hpp"
 #include "diagnostics/render.hpp"
+#include "report/write_file.hpp"
 #include "selection/architecture_chain.hpp"
 #include "tune/problem_sources.hpp"
 #include "tune/report.hpp"
+#include "tuning/edit_table.hpp"
 #include "validation/validate.hpp"
 
 namespace flashdma_bwd::tune {
@@ -41,10 +43,27 @@ std::optional<StoreContents> read_shown(const generator::SourceFile& source, con
   return contents;
 }
 
-std::optional<Architecture> own_architecture(int compute_capability) {
+CacheContents read_shown_choices(const generator::SourceFile& source, const Surroundings& surroundings, int& code) {
+  generator::Diagnostics diagnostics;
+  CacheContents contents = read_choices(source, diagnostics);
+  if (!contents.warning.empty()) surroundings.err << contents.warning << '\n';
+  show_findings(diagnostics, {source}, surroundings);
+  if (!diagnostics.empty()) code = kFindings;
+  return contents;
+}
+
+const generator::Table* own_table(const generator::Configuration& configuration, int compute_capability) {
   for (const FallbackStep& step : kFallbackChain)
-    if (step.tier == 0 && applies(step, compute_capability)) return step.architecture;
-  return std::nullopt;
+    if (step.tier == 0 && applies(step, compute_capability))
+      for (const generator::Table& table : configuration.tables)
+        if (table.architecture == step.architecture) return &table;
+  return nullptr;
+}
+
+std::string no_table_text(int compute_capability) {
+  return "there is no table for GPUs of " + gpu_text(compute_capability) +
+         ": they run another's rows, which timings of this one must not change. CONTRIBUTING.md says how to add an "
+         "architecture";
 }
 
 std::optional<std::vector<Problem>> held_back_problems(const Options& options, const Surroundings& surroundings) {
@@ -57,12 +76,12 @@ std::optional<std::vector<Problem>> held_back_problems(const Options& options, c
   return problems;
 }
 
-void find_rows(const generator::Table& table, std::span<const Measurement> measurements,
-               std::span<const Problem> held_back, double bound, Findings& findings) {
+void find_rows(const generator::Table& table, const DeviceTraits& device,
+               std::vector<generator::MeasuredProblem> measured, std::span<const Problem> held_back, double bound,
+               Findings& findings) {
   findings.table = &table;
-  for (const Measurement& measurement : measurements) {
-    findings.device = measurement.environment.device();
-    generator::MeasuredProblem problem = measured_problem(measurement);
+  findings.device = device;
+  for (generator::MeasuredProblem& problem : measured) {
     if (problem.tiles.empty()) continue;
     const bool held = std::ranges::find(held_back, problem.problem) != held_back.end();
     (held ? findings.held_back : findings.tuned_on).push_back(std::move(problem));
@@ -72,8 +91,34 @@ void find_rows(const generator::Table& table, std::span<const Measurement> measu
   findings.rows = generator::merge(rows, table.architecture, findings.device, findings.tuned_on, bound);
 }
 
-std::string report_of(const Findings& findings, double bound) {
-  return report_text({findings.table, findings.tuned_on, findings.held_back, findings.rows, findings.device, bound});
+std::string report_of(const Findings& findings, double bound, const std::string& times) {
+  return report_text(
+      {findings.table, findings.tuned_on, findings.held_back, findings.rows, findings.device, bound, times});
+}
+
+int write_table(const generator::Configuration& configuration, const Findings& findings,
+                const generator::MeasuredWhere& where, const std::string& next, const Surroundings& surroundings) {
+  const generator::Table& table = *findings.table;
+  const generator::SourceFile& source = *find_source(configuration.sources, table.at.file);
+  const generator::ArchitectureSpec& spec = *find_architecture(configuration, table.architecture);
+  generator::SourceFile edited;
+  generator::Diagnostics diagnostics;
+  if (!edit_table(source, table, spec, findings.rows, where, edited, diagnostics)) {
+    show_findings(diagnostics, {edited}, surroundings);
+    return refuse(surroundings, kFindings, source.path + ": the table is as it was");
+  }
+  std::string now, error;
+  if (!read_text_file(source.path, false, now, error)) return refuse(surroundings, kFailure, error);
+  if (now != source.text)
+    return refuse(surroundings, kFindings,
+                  source.path +
+                      ": the table was edited meanwhile and is left as it is; run the same command again, nothing is "
+                      "measured twice");
+  if (error = bench::write_file(source.path, edited.text); !error.empty()) return refuse(surroundings, kFailure, error);
+  surroundings.out << source.path << ": " << findings.rows.size() << (findings.rows.size() == 1 ? " row" : " rows")
+                   << " written. Next: `git diff " << source.path << "`, `flashdma-gen generate`, build, and " << next
+                   << '\n';
+  return kFine;
 }
 
 }  // namespace flashdma_bwd::tune

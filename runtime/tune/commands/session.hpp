@@ -1,4 +1,4 @@
-// What the verbs share: a valid configuration, a store's contents, and what both say of a table.
+// What the verbs share: a valid configuration, a store's contents, what measurements say of a table, and its edit.
 #pragma once
 
 #include <flashdma_bwd/kernel_table.hpp>
@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "config/model.hpp"
+#include "tune/cache_choices.hpp"
 #include "tune/commands/command_line.hpp"
 #include "tune/store.hpp"
 #include "tuning/merge.hpp"
+#include "tuning/row_yaml.hpp"
 
 namespace flashdma_bwd::tune {
 
@@ -26,13 +28,18 @@ std::optional<generator::Configuration> load_valid(const Options& options, const
 /// Reads a store's text; shows its warning and its findings, after which there are no contents.
 std::optional<StoreContents> read_shown(const generator::SourceFile& source, const Surroundings& surroundings);
 
-/// The architecture whose table a GPU runs first, where that is made for it.
-std::optional<Architecture> own_architecture(int compute_capability);
+/// The same for a cache; what has findings is passed over, and `code` says so.
+CacheContents read_shown_choices(const generator::SourceFile& source, const Surroundings& surroundings, int& code);
+
+/// The table that a GPU runs first, where that is made for it, or nullptr.
+const generator::Table* own_table(const generator::Configuration& configuration, int compute_capability);
+/// Why there are no rows without it.
+std::string no_table_text(int compute_capability);
 
 /// The problems of --held-back; shows what is wrong with a name.
 std::optional<std::vector<Problem>> held_back_problems(const Options& options, const Surroundings& surroundings);
 
-/// Measurements of one environment, parted into those that rows are made from and those held back, and the rows.
+/// Measured problems of one device, parted into those that rows are made from and those held back, and the rows.
 /// Cannot be copied: rows refer into it.
 struct Findings {
   Findings() = default;
@@ -43,9 +50,16 @@ struct Findings {
   std::vector<generator::MeasuredProblem> tuned_on, held_back;
   std::vector<generator::TunedRow> rows;
 };
-void find_rows(const generator::Table& table, std::span<const Measurement> measurements,
-               std::span<const Problem> held_back, double bound, Findings& findings);
+void find_rows(const generator::Table& table, const DeviceTraits& device,
+               std::vector<generator::MeasuredProblem> measured, std::span<const Problem> held_back, double bound,
+               Findings& findings);
 
-std::string report_of(const Findings& findings, double bound);
+/// `times`: which times choices are compared by.
+std::string report_of(const Findings& findings, double bound, const std::string& times = "cold");
+
+/// Puts the rows into the file of their table, or leaves that as it is; says which, and what comes `next` after a
+/// build.
+int write_table(const generator::Configuration& configuration, const Findings& findings,
+                const generator::MeasuredWhere& where, const std::string& next, const Surroundings& surroundings);
 
 }  // namespace flashdma_bwd::tune

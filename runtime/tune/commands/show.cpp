@@ -1,30 +1,39 @@
-// show: what a store holds. report: what it says of a table.
+// show: what a store or a run-time cache holds. report: what a store says of a table.
 #include <ostream>
 
 #include "selection/vocabulary.hpp"
 #include "tune/commands/session.hpp"
+#include "tune/file_kind.hpp"
 #include "tune/report.hpp"
 
 namespace flashdma_bwd::tune {
 namespace {
 
-std::optional<StoreContents> load_store(const Options& options, const Surroundings& surroundings, int& code) {
+std::optional<generator::SourceFile> load(const Options& options, const Surroundings& surroundings) {
   generator::SourceFile source{options.store, options.store, {}};
   std::string error;
-  code = kFindings;
-  if (!read_text_file(options.store, false, source.text, error)) {
-    refuse(surroundings, kFindings, error);
-    return std::nullopt;
-  }
-  return read_shown(source, surroundings);
+  if (read_text_file(options.store, false, source.text, error)) return source;
+  refuse(surroundings, kFindings, error);
+  return std::nullopt;
+}
+
+int show_cache(const generator::SourceFile& source, const Options& options, const Surroundings& surroundings) {
+  int code = kFine;
+  const CacheContents contents = read_shown_choices(source, surroundings, code);
+  surroundings.out << (options.format == Format::json ? choices_json(contents) : choices_text(contents));
+  return code;
 }
 
 }  // namespace
 
 int run_show(const Options& options, const Surroundings& surroundings) {
-  int code = kFine;
-  const std::optional<StoreContents> contents = load_store(options, surroundings, code);
-  if (!contents) return code;
+  const std::optional<generator::SourceFile> source = load(options, surroundings);
+  if (!source) return kFindings;
+  const FileKind kind = file_kind(source->text);
+  if (kind == FileKind::neither) return refuse(surroundings, kFindings, neither_text(options.store));
+  if (kind == FileKind::cache) return show_cache(*source, options, surroundings);
+  const std::optional<StoreContents> contents = read_shown(*source, surroundings);
+  if (!contents) return kFindings;
   surroundings.out << (options.format == Format::json ? measurements_json(contents->measurements)
                                                       : measurements_text(contents->measurements));
   return kFine;
@@ -35,16 +44,14 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   if (!held_back) return kUsage;
   const std::optional<generator::Configuration> configuration = load_valid(options, surroundings);
   if (!configuration) return kFindings;
-  int code = kFine;
-  const std::optional<StoreContents> contents = load_store(options, surroundings, code);
-  if (!contents) return code;
+  const std::optional<generator::SourceFile> source = load(options, surroundings);
+  if (!source) return kFindings;
+  const std::optional<StoreContents> contents = read_shown(*source, surroundings);
+  if (!contents) return kFindings;
   if (contents->measurements.empty()) return refuse(surroundings, kFindings, options.store + ": nothing is measured");
 
   const Environment& environment = contents->measurements.back().environment;
-  const std::optional<Architecture> architecture = own_architecture(environment.compute_capability);
-  const generator::Table* table = nullptr;
-  for (const generator::Table& candidate : configuration->tables)
-    if (architecture == candidate.architecture) table = &candidate;
+  const generator::Table* table = own_table(*configuration, environment.compute_capability);
   if (table == nullptr)
     return refuse(
         surroundings, kFindings,
@@ -52,7 +59,7 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   const std::vector<Measurement> measurements = latest(contents->measurements, environment);
   Findings findings;
   const double bound = options.bound_percent / 100;
-  find_rows(*table, measurements, *held_back, bound, findings);
+  find_rows(*table, environment.device(), measured_problems(measurements), *held_back, bound, findings);
   surroundings.out << word(table->architecture) << ", measured on " << environment.gpu << ", " << environment.sm_count
                    << " SMs, " << environment.toolkit << ", driver " << environment.driver << ", commit "
                    << environment.commit << '\n'

@@ -4,14 +4,10 @@
 #include <set>
 #include <utility>
 
-#include "diagnostics/render.hpp"
-#include "report/write_file.hpp"
 #include "selection/configuration_name.hpp"
-#include "selection/vocabulary.hpp"
 #include "tune/commands/session.hpp"
 #include "tune/problem_sources.hpp"
 #include "tune/progress.hpp"
-#include "tuning/edit_table.hpp"
 
 namespace flashdma_bwd::tune {
 namespace {
@@ -42,7 +38,6 @@ class TuneRun {
   int measure();
   int conclude();
   void keep_compiled();
-  int write_table(const Findings& findings);
   double forecast_minutes(const std::vector<KernelConfig>& kernels) const;
 
   const Options& options_;
@@ -86,15 +81,8 @@ int TuneRun::meet_device() {
     return refuse(around_, kFailure, error);
   description_.environment.commit = options_.commit;
   const int capability = description_.environment.compute_capability;
-  const std::optional<Architecture> architecture = own_architecture(capability);
-  for (const generator::Table& table : configuration_.tables)
-    if (architecture == table.architecture) table_ = &table;
-  if (table_ == nullptr)
-    return refuse(around_, kFailure,
-                  "there is no table for GPUs of compute capability " + std::to_string(capability / 10) + '.' +
-                      std::to_string(capability % 10) +
-                      ": they run another's rows, which timings of this one must not change. CONTRIBUTING.md says how "
-                      "to add an architecture");
+  table_ = own_table(configuration_, capability);
+  if (table_ == nullptr) return refuse(around_, kFailure, no_table_text(capability));
   spec_ = find_architecture(configuration_, table_->architecture);
   return kFine;
 }
@@ -194,35 +182,13 @@ int TuneRun::conclude() {
   if (measurements.empty()) return refuse(around_, kFailure, "nothing could be measured");
   Findings findings;
   const double bound = options_.bound_percent / 100;
-  find_rows(*table_, measurements, held_back_, bound, findings);
+  const Environment& environment = description_.environment;
+  find_rows(*table_, environment.device(), measured_problems(measurements), held_back_, bound, findings);
   around_.out << report_of(findings, bound);
   if (findings.rows.empty() || options_.keep_table) return kFine;
-  return write_table(findings);
-}
-
-int TuneRun::write_table(const Findings& findings) {
-  const generator::SourceFile& source = *find_source(configuration_.sources, table_->at.file);
-  const Environment& environment = description_.environment;
-  const generator::MeasuredWhere where{environment.gpu,    environment.sm_count, environment.toolkit,
-                                       environment.driver, around_.today(),      environment.commit};
-  generator::SourceFile edited;
-  generator::Diagnostics diagnostics;
-  if (!edit_table(source, *table_, *spec_, findings.rows, where, edited, diagnostics)) {
-    show_findings(diagnostics, {edited}, around_);
-    return refuse(around_, kFindings, source.path + ": the table is as it was");
-  }
-  std::string now, error;
-  if (!read_text_file(source.path, false, now, error)) return refuse(around_, kFailure, error);
-  if (now != source.text)
-    return refuse(around_, kFindings,
-                  source.path +
-                      ": the table was edited while measuring and is left as it is; run the same command "
-                      "again, nothing is measured twice");
-  if (error = bench::write_file(source.path, edited.text); !error.empty()) return refuse(around_, kFailure, error);
-  around_.out << source.path << ": " << findings.rows.size() << (findings.rows.size() == 1 ? " row" : " rows")
-              << " written. Next: `git diff " << source.path
-              << "`, `flashdma-gen generate`, build, and `flashdma-tune report`\n";
-  return kFine;
+  const generator::MeasuredWhere where{environment.gpu, environment.sm_count, environment.toolkit, environment.driver,
+                                       environment.commit};
+  return write_table(configuration_, findings, where, "`flashdma-tune report`", around_);
 }
 
 }  // namespace
