@@ -155,7 +155,6 @@ class LastItems {
   /// With the items from `first` on in the order of the work table, and those before in `schedule`.
   std::int64_t time_of_split(Split& split, ListSchedule schedule, int first, int piece_steps) const {
     split = {piece_steps, 0, 1, first, 0};
-    int longest = 0;  // piece
     for_each_item(first, p.items, [&](int tile) {
       const int steps = steps_[tile];
       if (steps <= piece_steps) return;
@@ -163,18 +162,15 @@ class LastItems {
       const int shorter = time_of_piece(steps / pieces);
       const int longer = time_of_piece(steps / pieces + 1);
       for (int piece = 0; piece < pieces; ++piece) schedule.add(piece < steps % pieces ? longer : shorter);
-      longest = std::max(longest, steps / pieces + (steps % pieces != 0 ? 1 : 0));
       split.slots += pieces;
       split.most_pieces = std::max(split.most_pieces, pieces);
     });
     split.entries = split.slots;
-    const int long_steps = long_item(piece_steps, longest);
-    for (const bool is_long : {true, false})
-      for_each_item(first, p.items, [&](int tile) {
-        if (steps_[tile] > piece_steps || (steps_[tile] > long_steps) != is_long) return;
-        schedule.add(times_[tile]);
-        ++split.entries;
-      });
+    for_each_item(first, p.items, [&](int tile) {
+      if (steps_[tile] > piece_steps) return;
+      schedule.add(times_[tile]);
+      ++split.entries;
+    });
     return schedule.end() + time_of_sum(split.most_pieces);
   }
 

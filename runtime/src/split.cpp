@@ -59,7 +59,7 @@ Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
   }
   tally_items(p, {lengths.data(), count}, {tallies.data(), count});
   Split best;
-  std::int64_t shortest_time = tally_items(p, whole.longest).estimate(p.running, p.overhead);
+  std::int64_t shortest_time = whole.estimate(p.running, p.overhead);
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t time = tallies[i].estimate(p.running, p.overhead);
     if (tallies[i].slots > room_for_slots(p) || time >= shortest_time) continue;
@@ -100,6 +100,11 @@ ItemOrder order_of_turns(const BackwardParameters& p) {
   return {block, groups - (blocks - 1) * block};
 }
 
+/// Where only the device knows the items' steps: a round of items, and two groups at least.
+ItemOrder order_of_unknown_items(const BackwardParameters& p) {
+  return {1, std::min(std::max(p.running / p.key_tiles, 2), p.items / p.key_tiles)};
+}
+
 Split choose_split(const BackwardParameters& p, const SplitRequest& request, std::int64_t most_steps) {
   const int asked_for = request.piece_steps;
   if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, asked_for);
@@ -116,7 +121,10 @@ Split split_items(const BackwardParameters& p, const SplitRequest& request) {
   const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
   if (p.items == 0 || most_steps == 0) return {};
   Split split = choose_split(p, request, most_steps);
-  if (request.deterministic) split.order = order_of_turns(p);
+  if (request.deterministic)
+    split.order = order_of_turns(p);
+  else if (request.masked || p.cu_seqlens_q != nullptr)
+    split.order = order_of_unknown_items(p);
   return split;
 }
 

@@ -332,7 +332,9 @@ TEST_CASE("a timed call leaves the program's errors as they are", "[hooks]") {
   CHECK(cudaGetLastError() == cudaSuccess);
   const cudaError_t own = cudaSetDevice(-1);
   REQUIRE(own != cudaSuccess);
+  REQUIRE(cudaPeekAtLastError() == own);
   REQUIRE(device->enqueue().ok());
+  CHECK(cudaPeekAtLastError() == own);
   static_cast<void>(counters_now());
   CHECK(cudaGetLastError() == own);
   CHECK(device->finish() == "");

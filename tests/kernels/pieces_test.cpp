@@ -95,10 +95,6 @@ int check_table(const Table& table) {
   bool idle = false;
   int last_item = -1;
   bool unsplit = false;
-  bool is_short = false;
-  int longest = 0;  // piece
-  for (const WorkItem& work : table.work)
-    if (work.item >= 0) longest = std::max(longest, (work.steps + work.pieces - 1) / work.pieces);
   for (const WorkItem& work : table.work) {
     if (work.item < 0) {
       REQUIRE(work.item == -1);
@@ -113,9 +109,6 @@ int check_table(const Table& table) {
     } else {
       if (work.pieces > 1) REQUIRE_FALSE(unsplit);
       unsplit = work.pieces == 1;
-      const bool is_long = unsplit && work.steps > longest / 2;
-      if (is_long) REQUIRE_FALSE(is_short);
-      is_short = unsplit && !is_long;
     }
     last_item = work.item;
     pieces[work.item].push_back(work);
@@ -329,8 +322,7 @@ int end_of(const BackwardParameters& p, const Split& split) {
     free.insert(done);
     end = std::max(end, done);
   };
-  std::vector<std::pair<int, int>> unsplit;  // steps, time
-  int longest = 0;                           // piece
+  std::vector<int> unsplit;
   for (int i = 0; i < p.items; ++i) {
     KeyItem item;
     BackwardParameters whole = p;
@@ -343,17 +335,12 @@ int end_of(const BackwardParameters& p, const Split& split) {
     if (split.slots == 0 || i < split.whole_items)
       take(time);
     else if (pieces == 1)
-      unsplit.emplace_back(steps, time);
+      unsplit.push_back(time);
     else
-      for (int piece = 0; piece < pieces; ++piece) {
-        const int length = first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces);
-        longest = std::max(longest, length);
-        take(2 * length + 3 * p.overhead);
-      }
+      for (int piece = 0; piece < pieces; ++piece)
+        take(2 * (first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces)) + 3 * p.overhead);
   }
-  for (const bool is_long : {true, false})
-    for (const auto& [steps, time] : unsplit)
-      if ((steps > long_item(split.piece_steps, longest)) == is_long) take(time);
+  for (int time : unsplit) take(time);
   return end;
 }
 
@@ -414,6 +401,23 @@ TEST_CASE("an order of items has each key tile of each group once, block by bloc
     }
     REQUIRE(index == 5 * 7);
   }
+}
+
+TEST_CASE("where only the device knows the steps, a round of items or two groups end key tile by key tile") {
+  CHECK(split_items(dense(2, 64, 2048, true, 64), {.masked = true}).order.tail_groups == 8);
+  CHECK(split_items(dense(1, 4, 8192, true, 64), {.masked = true}).order.tail_groups == 2);
+  CHECK(split_items(dense(1, 1, 8192, true, 64), {.masked = true}).order.tail_groups == 1);
+  // In a reordered layout the tail is left out where all tiles of the keys in use start at once, and is all groups
+  // where the keys keep their order.
+  BackwardParameters p = dense(1, 4, 8192, true, 64);
+  p.order = {1, 2};
+  KeyOrder keys{132 / 4 * 128, 0, 0, 0};
+  p.key_orders = &keys;
+  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 0);
+  ++keys.keys;
+  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
+  keys.natural = 1;
+  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 4);
 }
 
 TEST_CASE("in deterministic mode blocks have as many groups as some four CTAs to a head leave") {
@@ -514,7 +518,7 @@ TEST_CASE("a long column among many short ones is split") {
   int split_items_seen = 0;
   for (const WorkItem& work : table.work)
     if (work.item >= 0 && work.pieces > 1) {
-      CHECK(work.item % p.key_tiles == 0);
+      CHECK(place_of_item(work.item, p.key_tiles, p.heads, p.order).key_tile == 0);
       CHECK(work.pieces >= 4);
       split_items_seen += work.piece == 0 ? 1 : 0;
     }

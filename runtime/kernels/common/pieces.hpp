@@ -46,11 +46,6 @@ FLASHDMA_HOST_DEVICE inline int pieces_of(int steps, int piece_steps) {
   return pieces < 1 ? 1 : pieces > kMostPieces ? kMostPieces : pieces;
 }
 
-/// Items of more steps than these start before the others that are not split. `longest`: steps of the longest piece.
-FLASHDMA_HOST_DEVICE constexpr int long_item(int piece_steps, int longest) {
-  return (piece_steps < longest ? piece_steps : longest) / 2;
-}
-
 /// The first step of a piece; that of the piece after it is its end.
 FLASHDMA_HOST_DEVICE inline int first_step_of(int steps, int piece, int pieces) {
   const int longer = steps % pieces;  // pieces with a step more than the others
@@ -62,46 +57,33 @@ struct SplitTally {
   std::int64_t steps = 0;
   std::int64_t pieces = 0;
   std::int64_t slots = 0;  ///< pieces of items that have several
-  std::int64_t long_steps = 0;
-  std::int64_t long_pieces = 0;  ///< those that start first, see long_item
-  int longest = 0;               ///< steps of the longest piece
+  int longest = 0;         ///< steps of the longest piece
 
-  /// Counts `copies` items. Where none is longer than `piece_steps`, that should be the longest.
+  /// Counts `copies` items.
   FLASHDMA_HOST_DEVICE void add(int item_steps, int piece_steps, std::int64_t copies) {
     const int count = pieces_of(item_steps, piece_steps);
     const int length = (item_steps + count - 1) / count;
     steps += copies * item_steps;
     pieces += copies * count;
     if (count > 1) slots += copies * count;
-    if (count > 1 || item_steps > piece_steps / 2) {
-      long_steps += copies * item_steps;
-      long_pieces += copies * count;
-    }
     if (length > longest) longest = length;
   }
 
-  /// The time of the rounds that `running` CTAs at once need for `count` pieces of mean length, in steps.
-  static FLASHDMA_HOST_DEVICE std::int64_t rounds_of(std::int64_t steps, std::int64_t count, int running,
-                                                     int overhead) {
-    const std::int64_t rounds = (count + running - 1) / running;
-    return count == 0 ? 0 : (rounds * (steps + overhead * count) + count - 1) / count;
+  /// The time of the rounds that `running` CTAs at once need for pieces of mean length, in steps.
+  FLASHDMA_HOST_DEVICE std::int64_t rounds_estimate(int running, int overhead) const {
+    const std::int64_t rounds = (pieces + running - 1) / running;
+    return pieces == 0 ? 0 : (rounds * (steps + overhead * pieces) + pieces - 1) / pieces;
   }
-  /// The time of all pieces, in steps: that of the longest; or of the rounds of the long ones; or, where short ones
-  /// fill what these leave, what each CTA takes of all, and half of a short one more.
+  /// The time of all pieces, in steps: that of the longest, or of the rounds.
   FLASHDMA_HOST_DEVICE std::int64_t estimate(int running, int overhead) const {
-    std::int64_t time = longest + overhead;
-    const std::int64_t rounds = rounds_of(long_steps, long_pieces, running, overhead);
-    if (rounds > time) time = rounds;
-    if (const std::int64_t short_pieces = pieces - long_pieces; short_pieces > 0) {
-      const std::int64_t level = (steps + overhead * pieces) / running + (steps - long_steps) / (2 * short_pieces);
-      if (level > time) time = level;
-    }
-    return time + (slots > 0 ? overhead : 0);
+    const std::int64_t rounds = rounds_estimate(running, overhead);
+    const std::int64_t one = longest + overhead;
+    return (rounds > one ? rounds : one) + (slots > 0 ? overhead : 0);
   }
   /// Of unsplit items: whether splitting them could make the whole faster.
   FLASHDMA_HOST_DEVICE bool may_gain(int running, int overhead) const {
-    return longest > shortest_piece(overhead) && (pieces < std::int64_t{kManyRounds} * running ||
-                                                  longest + overhead > rounds_of(steps, pieces, running, overhead));
+    return longest > shortest_piece(overhead) &&
+           (pieces < std::int64_t{kManyRounds} * running || longest + overhead > rounds_estimate(running, overhead));
   }
 };
 

@@ -1,9 +1,8 @@
 // Which CTA of the main kernel takes which item or piece of one: a table that one CTA writes before.
 //
 // Only that CTA knows the steps of all items where a mask, or the lengths of packed sequences, decides them. It chooses
-// the length of pieces unless the host did. Pieces of split items come first, for they are the longest there are, then
-// the longer ones of the other items, so that what starts last is short. The table begins after the first
-// `whole_items`, which the host may leave out.
+// the length of pieces unless the host did. Pieces of split items come first, for they are the longest there are. The
+// table begins after the first `whole_items`, which the host may leave out.
 #pragma once
 
 #include "common/item.cuh"
@@ -27,8 +26,6 @@ __device__ inline SplitTally sum_of_lanes(SplitTally tally) {
     tally.steps += __shfl_xor_sync(0xffffffffu, tally.steps, mask);
     tally.pieces += __shfl_xor_sync(0xffffffffu, tally.pieces, mask);
     tally.slots += __shfl_xor_sync(0xffffffffu, tally.slots, mask);
-    tally.long_steps += __shfl_xor_sync(0xffffffffu, tally.long_steps, mask);
-    tally.long_pieces += __shfl_xor_sync(0xffffffffu, tally.long_pieces, mask);
     tally.longest = max(tally.longest, __shfl_xor_sync(0xffffffffu, tally.longest, mask));
   }
   return tally;
@@ -39,7 +36,7 @@ class WorkTableWriter {
   static constexpr int kWarps = kTableThreads / 32;
   /// A tally as shared memory can hold it.
   struct Numbers {
-    std::int64_t steps, pieces, slots, long_steps, long_pieces;
+    std::int64_t steps, pieces, slots;
     int longest;
   };
   struct Shared {
@@ -76,17 +73,13 @@ class WorkTableWriter {
   __device__ SplitTally tally_of_all(Shared& shared, int piece_steps) const {
     const SplitTally mine = sum_of_lanes(tally_of(piece_steps, thread_, kTableThreads));
     __syncthreads();
-    if (thread_ % 32 == 0)
-      shared.warps[thread_ / 32] = {mine.steps,      mine.pieces,      mine.slots,
-                                    mine.long_steps, mine.long_pieces, mine.longest};
+    if (thread_ % 32 == 0) shared.warps[thread_ / 32] = {mine.steps, mine.pieces, mine.slots, mine.longest};
     __syncthreads();
     SplitTally all;
     for (const Numbers& warp : shared.warps) {
       all.steps += warp.steps;
       all.pieces += warp.pieces;
       all.slots += warp.slots;
-      all.long_steps += warp.long_steps;
-      all.long_pieces += warp.long_pieces;
       all.longest = max(all.longest, warp.longest);
     }
     return all;
@@ -96,14 +89,14 @@ class WorkTableWriter {
   __device__ int choose_piece_steps(Shared& shared) const {
     const SplitTally whole = tally_of_all(shared, kAllSteps);
     if (!whole.may_gain(p.running, p.overhead)) return kAllSteps;
-    const std::int64_t unsplit = tally_of_all(shared, whole.longest).estimate(p.running, p.overhead);
     for (int n = 2 + thread_ / 32; n <= kMostPieces; n += kWarps) {
       const SplitTally tally = sum_of_lanes(tally_of(piece_steps_for(whole.longest, n, p.overhead), thread_ % 32, 32));
       if (thread_ % 32 == 0)
-        shared.estimates[n] = tally.slots <= p.piece_slots ? tally.estimate(p.running, p.overhead) : unsplit;
+        shared.estimates[n] = tally.slots <= p.piece_slots ? tally.estimate(p.running, p.overhead)
+                                                           : whole.estimate(p.running, p.overhead);
     }
     __syncthreads();
-    std::int64_t best = unsplit;
+    std::int64_t best = whole.estimate(p.running, p.overhead);
     int steps = kAllSteps;
     for (int n = 2; n <= kMostPieces; ++n)
       if (shared.estimates[n] < best) {
@@ -141,15 +134,7 @@ class WorkTableWriter {
     // each other, nor for the sums of dK and dV, which whoever is last makes: the first CTA that has not finished waits
     // for none, so that there is always one that goes on.
     const bool in_order = p.d_q_turns != nullptr;
-    const int long_steps = long_item(piece_steps, tally.longest);
-    const auto is_long = [&](int steps) { return steps > long_steps && pieces_of(steps, piece_steps) == 1; };
-    std::uint64_t longer = 0;  // items that are not split
-    std::uint64_t own_longer = 0;
-    for (int item = thread_; item < items_; item += kTableThreads) own_longer += is_long(p.item_steps[item]) ? 1 : 0;
-    sum_before(shared, own_longer, longer);
-
-    std::uint64_t before = 0;       // low half: pieces of split items; high half: other items
-    std::uint64_t long_before = 0;  // of these
+    std::uint64_t before = 0;  // low half: pieces of split items; high half: other items
     for (int base = 0; base < items_; base += kTableThreads) {
       const int item = base + thread_;
       const int steps = item < items_ ? p.item_steps[item] : -1;
@@ -159,14 +144,9 @@ class WorkTableWriter {
           pieces > 1 ? static_cast<std::uint64_t>(pieces) : static_cast<std::uint64_t>(pieces) << 32;
       const std::uint64_t place = before + sum_before(shared, mine, all);
       before += all;
-      const std::uint64_t long_place = long_before + sum_before(shared, is_long(steps) ? 1 : 0, all);
-      long_before += all;
       const auto slot = static_cast<std::int64_t>(place & 0xffffffffu);
       const auto unsplit = static_cast<std::int64_t>(place >> 32);
-      const auto longs = static_cast<std::int64_t>(long_place);
-      const std::int64_t behind_pieces =
-          tally.slots + (is_long(steps) ? longs : static_cast<std::int64_t>(longer) + unsplit - longs);
-      const std::int64_t first = in_order ? slot + unsplit : pieces > 1 ? slot : behind_pieces;
+      const std::int64_t first = in_order ? slot + unsplit : pieces > 1 ? slot : tally.slots + unsplit;
       for (int piece = 0; piece < pieces; ++piece)
         p.work[first + piece] = {p.whole_items + item, static_cast<std::int16_t>(piece),
                                  static_cast<std::int16_t>(pieces), static_cast<std::int32_t>(slot), steps};
