@@ -65,8 +65,9 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, tile < walk.whole_begin || tile >= walk.whole_end};
 }
 
-/// All of the item in a place. False: there are no such keys.
-__device__ inline bool find_item_at(KeyItem& item, const BackwardParameters& p, const ItemPlace& place, int block_n) {
+/// All of the item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. False:
+/// there are no such keys.
+__device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters& p, int block_n) {
   item.piece = 0;
   item.pieces = 1;
   item.slot = 0;
@@ -75,9 +76,8 @@ __device__ inline bool find_item_at(KeyItem& item, const BackwardParameters& p, 
   // Divided anew for each item of a loop, for the registers.
   const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
   const int head_items = heads / p.heads_per_item;
-  item.key_tile = place.key_tile;
-  item.head_item = place.group % head_items;
-  item.batch = place.group / head_items;
+  item.batch = item.head_item / head_items;
+  item.head_item -= item.batch * head_items;
   item.head_kv = item.head_item * p.heads_per_item / (heads / p.heads_kv);
   ptx::reread_memory();
   item.sequence = sequence_of(p, item.batch);
@@ -102,17 +102,24 @@ __device__ inline bool find_item_at(KeyItem& item, const BackwardParameters& p, 
 /// those of all groups come first that are longest; so do tiles without keys come last. Where reordered masks leave so
 /// few tiles that all start at once, groups stay together.
 __device__ __forceinline__ ItemOrder order_of_items(const BackwardParameters& p, int groups, int block_n) {
-  if (p.key_orders == nullptr) return p.order;
-  const KeyOrder keys = p.key_orders[0];
-  if (keys.natural != 0) return {1, groups};
-  if (static_cast<std::int64_t>(keys.keys) * groups <= static_cast<std::int64_t>(p.running) * block_n) return {1, 0};
-  return p.order;
+  ItemOrder order = p.order;
+  if (p.key_orders != nullptr) {
+    if (p.key_orders->natural != 0)
+      order.tail_groups = groups;
+    else if (p.key_orders->keys <= p.running / groups * block_n)
+      order = {1, 0};
+  }
+  return order;
 }
 
 /// All of the item of a number. False: there are no such keys.
 __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
-  const int groups = p.batch * (p.heads / p.heads_per_item);
-  return find_item_at(item, p, place_of_item(index, p.key_tiles, groups, order_of_items(p, groups, block_n)), block_n);
+  const int groups = p.items / p.key_tiles;
+  const ItemPlace place = place_of_item(index, p.key_tiles, groups, order_of_items(p, groups, block_n));
+  item.key_tile = place.key_tile;
+  item.head_item = place.group;
+  ptx::reread_memory();
+  return find_placed_item(item, p, block_n);
 }
 
 /// The item of the index-th CTA, or its piece of one. False: it has nothing to do.

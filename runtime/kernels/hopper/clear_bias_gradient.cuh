@@ -25,8 +25,10 @@ class BiasGradientClearer {
     const int key_tile = p.key_tiles - 1 - own.key_tile;
     const int lane = ptx::fresh_thread_index() % 32;
     if (lane == 0) {
-      const int group = own.batch * (p.heads / p.heads_per_item) + own.head_item;
-      if (!find_item_at(state.cleared_item, p, {key_tile, group}, G::kN)) state.cleared_item.keys = 0;
+      KeyItem& cleared = state.cleared_item;
+      cleared.key_tile = key_tile;
+      cleared.head_item = own.batch * (p.heads / p.heads_per_item) + own.head_item;
+      if (!find_placed_item(cleared, p, G::kN)) cleared.keys = 0;
     }
     __syncwarp();
     for (int h = 0; h < p.heads_per_item; ++h) {
