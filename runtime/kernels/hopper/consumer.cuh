@@ -55,8 +55,9 @@ class Consumer {
   static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
   using Mask = MaskBits[kM / 64];
   /// Whether the scores of masked pairs begin with minus infinity, so that their probabilities are 0 without a
-  /// selection behind the products. Not with a softcap, whose scores pass through tanh first.
-  static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap;
+  /// selection behind the products. Not with a softcap, whose scores pass through tanh first; with fewer columns it is
+  /// slower (NOTES.md).
+  static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
   static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
