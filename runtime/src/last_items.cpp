@@ -71,6 +71,7 @@ class LastItems {
   }
 
   Split choose_split(const Split& otherwise, bool uniform) const {
+    // By more or finer pieces than these nothing was gained in models with items of unequal speed.
     const int rest = p.items % p.running;
     const std::array<Way, 5> of_equal_items{{{rest, 2}, {rest, 3}, {rest, 4}, {rest, 5}, {rest, 7}}};
     const int half = p.running / 2;

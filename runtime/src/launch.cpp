@@ -225,10 +225,9 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
                     int asked_for) {
   BackwardParameters& p = call.parameters;
   p.ctas = p.whole_items = p.items;
-  // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
-  // which they do late. For the gradient of a tile bias a kernel would have to write zeros that items write which are
-  // all whole. That of a key bias only has a row of sums for each piece of any item.
-  const bool last_items = !is_deterministic(a) && (a.d_bias.data == nullptr || config.bias == BiasKind::key_vector);
+  // For the gradient of a tile bias a kernel would have to write zeros that items write which are all whole. That of a
+  // key bias only has a row of sums for each piece of any item.
+  const bool last_items = a.d_bias.data == nullptr || config.bias == BiasKind::key_vector;
   const Split split = split_items(p, {call.mask.present, last_items, is_deterministic(a), asked_for});
   p.order = split.order;
   if (split.slots == 0) return;

@@ -111,7 +111,9 @@ Split choose_split(const BackwardParameters& p, const SplitRequest& request, std
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
   const Split split = split_all_items(p, whole);
-  if (!request.last_items || !may_level_last_items(p, whole.longest)) return split;
+  // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
+  // which they do late.
+  if (request.deterministic || !request.last_items || !may_level_last_items(p, whole.longest)) return split;
   return level_last_items(p, whole.longest, split);
 }
 

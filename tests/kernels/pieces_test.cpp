@@ -210,7 +210,7 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
       p.list_counts = table.counts.data();
     }
     const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
-    Split split = split_items(p, {.masked = lists, .last_items = p.d_q_turns == nullptr, .piece_steps = asked_for});
+    Split split = split_items(p, {.masked = lists, .deterministic = p.d_q_turns != nullptr, .piece_steps = asked_for});
     if (draw(0, 1) == 0) {
       const int blocks = draw(0, 2);
       split.order.block_groups = std::max(p.items / p.key_tiles / 3, 1);
@@ -423,8 +423,7 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
 TEST_CASE("in deterministic mode blocks have as many groups as some four CTAs to a head leave") {
   for (const auto& [batch, heads, length, block, tail] :
        {std::tuple{1, 16, 8192, 16, 16}, {2, 21, 8192, 21, 21}, {8, 16, 2048, 32, 32}, {1, 67, 512, 23, 21}}) {
-    const Split split =
-        split_items(dense(batch, heads, length, true, 64), {.last_items = false, .deterministic = true});
+    const Split split = split_items(dense(batch, heads, length, true, 64), {.deterministic = true});
     CHECK(split.order.block_groups == block);
     CHECK(split.order.tail_groups == tail);
     CHECK((batch * heads - tail) % block == 0);

@@ -143,6 +143,16 @@ std::string without_measured_rows(const std::string& text) {
 
 }  // namespace
 
+/// The workshop's cache asks for no row, and leaves the table as it is.
+void check_no_row(const Workshop& workshop) {
+  const std::string before = read(workshop.table());
+  const Outcome outcome = workshop.import_text(workshop.text());
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == kFine);
+  CHECK(has(outcome.out, "no row is asked for\n"));
+  CHECK(read(workshop.table()) == before);
+}
+
 TEST_CASE("show prints the choices of a cache and its environments", "[import]") {
   Workshop workshop;
   workshop.records.resize(3);
@@ -205,11 +215,7 @@ TEST_CASE("a cache's choices become rows of a valid table", "[import]") {
   for (const Problem& problem : generator::test::dense_problems(128, 16384, 65536, {4, 64}))
     CHECK(choice_of(tuned, problem) == choice_of(workshop.shipped, problem));
 
-  const Outcome again = workshop.import_text(workshop.text());
-  INFO(again.out << again.err);
-  CHECK(again.code == kFine);
-  CHECK(has(again.out, "no row is asked for\n"));
-  CHECK(read(workshop.table()) == after);
+  check_no_row(workshop);
 }
 
 TEST_CASE("the bound and --keep-table decide whether a choice changes the table", "[import]") {
@@ -263,12 +269,7 @@ TEST_CASE("a choice that is the table's asks for no row, even if the next was fa
     record.spread_ms = 0.01;
     record.runner_up_ms = 0.9;
   }
-  const std::string before = read(workshop.table());
-  const Outcome outcome = workshop.import_text(workshop.text());
-  INFO(outcome.out << outcome.err);
-  CHECK(outcome.code == kFine);
-  CHECK(has(outcome.out, "no row is asked for\n"));
-  CHECK(read(workshop.table()) == before);
+  check_no_row(workshop);
 }
 
 TEST_CASE("environments are not mixed", "[import]") {

@@ -3,8 +3,9 @@
 //
 // A tile of keys visits the queries from the earliest first to the latest last of its keys. Sorted by the last alone,
 // its keys begin anywhere; sorted by the first alone, they end anywhere. So the keys, the latest last first, are cut
-// into strata of whole tiles, and each stratum is sorted by the first. Of n tiles it makes, its key's distances to the
-// stratum's latest last are visited in vain, and, as the firsts are shared out evenly, half the range of its firsts:
+// into strata of whole tiles, and each stratum is sorted by the first. Each of its tiles then has keys of the latest
+// last of the stratum, nearly, so that what lies between a key's own last and that one is visited in vain; and of the
+// firsts a tile has an even share, so that over all tiles half of their range is:
 //     waste = sum over the tiles of (latest last - mean last) + (latest first - earliest first) / 2
 // The cuts with the least waste are found by dynamic programming over the tiles. For causal top-w masks of random
 // scores the tiles so made are within 1 % of the fewest that any cuts of this order have (plan/NOTES.md).
@@ -12,7 +13,7 @@
 
 #include <cstdint>
 
-#include "common/visibility.hpp"
+#include "common/parameters.hpp"
 #include "plan/digit_sort.cuh"
 
 namespace flashdma_bwd {

@@ -1,0 +1,284 @@
+// The rules of the encodings and layouts of masks, and of their plans, through the C ABI.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "small_problem.hpp"
+
+namespace flashdma_bwd::testing {
+
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 30;
+
+TEST_CASE("masks of every encoding") {
+  using P = PairTensor;
+  /// A mask of contiguous elements of an encoding, with the block sizes of one of blocks.
+  const auto mask_of = [](SmallProblem& p, std::int32_t encoding, std::int64_t rows, std::int64_t columns) {
+    Arguments& a = p.arguments;
+    a.mask = p.pairs(0, kBatch, kHeads, rows, columns);
+    a.mask.encoding = encoding;
+    if (encoding == FLASHDMA_BWD_ENCODING_INTERVALS) {
+      a.mask.stride_row = 1;
+      a.mask.stride_column = 2;
+    }
+    if (encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
+      a.mask_block_q = 64;
+      a.mask_block_k = 128;
+    }
+  };
+  struct Good {
+    std::int32_t encoding;
+    std::int64_t rows, columns;
+  };
+  for (const Good& good : {Good{FLASHDMA_BWD_ENCODING_BYTES, kQueries, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, kQueries, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, 1, kKeys},
+                           {FLASHDMA_BWD_ENCODING_BITS, kQueries, 1},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 0},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 1},
+                           {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 3 * kKeys},
+                           {FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys},
+                           {FLASHDMA_BWD_ENCODING_INTERVALS, 2, 1},
+                           {FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1}}) {
+    INFO("encoding " << good.encoding << ", rows " << good.rows << ", columns " << good.columns);
+    check_accepted([&](SmallProblem& p) { mask_of(p, good.encoding, good.rows, good.columns); });
+    for (const std::int64_t heads : {std::int64_t{1}, kHeadsKv})
+      check_accepted([&](SmallProblem& p) {
+        mask_of(p, good.encoding, good.rows, good.columns);
+        p.arguments.mask.batch = 1;
+        p.arguments.mask.heads = heads;
+      });
+    const auto refused = [&](std::int64_t P::*member, std::int64_t value, const std::vector<std::string>& parts) {
+      check_refused(
+          [&](SmallProblem& p) {
+            mask_of(p, good.encoding, good.rows, good.columns);
+            static_cast<P&>(p.arguments.mask).*member = value;
+          },
+          kInvalid, parts);
+    };
+    refused(&P::batch, 3, {"mask.batch is 3", "batch, 2"});
+    refused(&P::heads, 3, {"mask.heads is 3", "heads_kv, 2"});
+    if (good.columns > 0) {
+      refused(&P::stride_batch, -1, {"mask.stride_batch is -1", "at least 0"});
+      refused(&P::stride_head, std::numeric_limits<std::int64_t>::max(), {"mask cannot be addressed"});
+    }
+  }
+  const auto refused = [&](std::int32_t encoding, std::int64_t rows, std::int64_t columns,
+                           const std::vector<std::string>& parts) {
+    check_refused([&](SmallProblem& p) { mask_of(p, encoding, rows, columns); }, kInvalid, parts);
+  };
+  refused(-1, kQueries, kKeys, {"mask.encoding is -1", "flashdma_bwd_mask_encoding"});
+  refused(5, kQueries, kKeys, {"mask.encoding is 5"});
+  refused(FLASHDMA_BWD_ENCODING_BITS, 2, kKeys, {"mask.rows is 2", "seqlen_q, 5"});
+  refused(FLASHDMA_BWD_ENCODING_BITS, kQueries, 8, {"mask.columns is 8", "seqlen_k, 7"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, kQueries, kKeys, {"mask.rows is 5", "must be 1", "all queries"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, 1, -1, {"mask.columns is -1", "length of the lists"});
+  refused(FLASHDMA_BWD_ENCODING_KEY_LIST, 1, std::int64_t{1} << 31, {"mask.columns is 2147483648", "2^30"});
+  refused(FLASHDMA_BWD_ENCODING_INTERVALS, 1, kKeys, {"mask.rows is 1", "must be 2", "ends"});
+  refused(FLASHDMA_BWD_ENCODING_INTERVALS, 2, 3, {"mask.columns is 3", "seqlen_k, 7"});
+  refused(FLASHDMA_BWD_ENCODING_BLOCKS, 2, 1, {"mask.rows is 2", "ceil(seqlen_q / mask_block_q), 1"});
+  refused(FLASHDMA_BWD_ENCODING_BLOCKS, 1, 2, {"mask.columns is 2", "ceil(seqlen_k / mask_block_k), 1"});
+  // The block sizes, and a mask that has none.
+  for (const std::uint16_t size : {std::uint16_t{0}, std::uint16_t{32}, std::uint16_t{96}, std::uint16_t{65535}}) {
+    const auto with = [&](std::uint16_t flashdma_bwd_arguments::*member, const char* name) {
+      check_refused(
+          [&](SmallProblem& p) {
+            mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1);
+            p.arguments.*member = size;
+          },
+          kInvalid, {std::string(name) + " is " + std::to_string(size), "multiples of 64"});
+    };
+    with(&flashdma_bwd_arguments::mask_block_q, "mask_block_q");
+    with(&flashdma_bwd_arguments::mask_block_k, "mask_block_k");
+  }
+  check_refused([](SmallProblem& p) { p.arguments.mask_block_k = 64; }, kInvalid,
+                {"mask_block_k is 64", "FLASHDMA_BWD_ENCODING_BLOCKS", "mask.encoding is 0"});
+  // Without a mask its fields do not matter.
+  check_accepted([&](SmallProblem& p) {
+    mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 3, 3);
+    p.arguments.mask.data = nullptr;
+  });
+  // int32 elements, and layouts.
+  for (const std::int32_t encoding : {FLASHDMA_BWD_ENCODING_KEY_LIST, FLASHDMA_BWD_ENCODING_INTERVALS})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, encoding, encoding == FLASHDMA_BWD_ENCODING_KEY_LIST ? 1 : 2, kKeys);
+          p.arguments.mask.data = static_cast<char*>(p.arguments.mask.data) + 2;
+        },
+        kInvalid, {"mask.data must be 4-byte aligned"});
+  check_refused(
+      [&](SmallProblem& p) {
+        mask_of(p, FLASHDMA_BWD_ENCODING_KEY_LIST, 1, kKeys);
+        p.arguments.mask.stride_column = 2;
+      },
+      kInvalid, {"mask.stride_column is 2"});
+  check_refused(
+      [&](SmallProblem& p) {
+        mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys);
+        p.arguments.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+      },
+      kInvalid, {"FLASHDMA_BWD_MASK_COMPACTED", "mask.rows is 2"});
+  check_accepted([&](SmallProblem& p) {  // begins and ends in arrays of their own
+    mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys);
+    p.arguments.mask.stride_row = kKeys;
+    p.arguments.mask.stride_column = 1;
+  });
+}
+
+TEST_CASE("the layout and the size of a plan of every encoding, and what explain says") {
+  struct Expected {
+    std::int32_t encoding;
+    std::int64_t rows, columns;
+    const char* layout;
+    const char* text;
+  };
+  for (const Expected& e : {Expected{FLASHDMA_BWD_ENCODING_BYTES, kQueries, kKeys, "mask natural", "bytes, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_BITS, kQueries, kKeys, "mask natural", "bits, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_BITS, 1, kKeys, "mask compacted", "bits, one a pair"},
+                            {FLASHDMA_BWD_ENCODING_KEY_LIST, 1, 4, "mask compacted", "lists of keys"},
+                            {FLASHDMA_BWD_ENCODING_INTERVALS, 2, kKeys, "mask natural", "an interval of queries"},
+                            {FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1, "mask compacted", "64 queries x 128 keys"}}) {
+    SmallProblem problem;
+    Arguments& a = problem.arguments;
+    std::size_t of_bytes = 0, bytes = 0;
+    a.mask = problem.pairs(0, kBatch, kHeads, e.rows == kQueries || e.rows == 2 ? kQueries : 1, kKeys);
+    CHECK(plan_size(a, of_bytes).ok());
+    a.mask = problem.pairs(0, kBatch, kHeads, e.rows, e.columns);
+    a.mask.encoding = e.encoding;
+    if (e.encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
+      a.mask_block_q = 64;
+      a.mask_block_k = 128;
+    }
+    CHECK(plan_size(a, bytes).ok());
+    CHECK((e.encoding == FLASHDMA_BWD_ENCODING_KEY_LIST ? bytes > of_bytes : bytes == of_bytes));
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK(text.find(e.layout) != std::string::npos);
+    CHECK(text.find(std::string("mask: ")) != std::string::npos);
+    CHECK(text.find(e.text) != std::string::npos);
+  }
+}
+
+TEST_CASE("a plan must be of the call's mask") {
+  alignas(256) static char memory[256];
+  const auto with_plan = [](auto change, const std::vector<std::string>& parts) {
+    Arguments a;
+    a.data_type = FLASHDMA_BWD_BF16;
+    a.batch = kBatch;
+    a.heads = kHeads;
+    a.heads_kv = kHeadsKv;
+    a.head_dim = kHeadDim;
+    a.seqlen_q = kQueries;
+    a.seqlen_k = kKeys;
+    MaskPlan plan{sizeof(MaskPlan), FLASHDMA_BWD_LAYOUT_NATURAL, kBatch,    kHeads,  kQueries, kKeys,
+                  memory,           std::size_t{1} << 30,        -kNoLimit, kNoLimit};
+    change(a, plan);
+    a.plan = &plan;
+    Selection selection{};
+    const Status status = select(a, selection, &kH100);
+    INFO(parts.front() << ": " << status.message());
+    CHECK(status.code() == kInvalid);
+    for (const std::string& part : parts) CHECK(status.message().find(part) != std::string::npos);
+  };
+  with_plan([](Arguments&, MaskPlan& plan) { plan.struct_size = 0; }, {"plan.struct_size is 0"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = 3; }, {"plan.layout is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.layout = FLASHDMA_BWD_LAYOUT_REORDERED, plan.bytes = 4096; },
+            {"plan.bytes is 4096"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.batch = 3; }, {"plan.batch is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.heads = 3; }, {"plan.heads is 3"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.seqlen_q = 6; }, {"plan.seqlen_q is 6", "the call's is 5"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.seqlen_k = 6; }, {"plan.seqlen_k is 6", "the call's is 7"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.memory = nullptr; }, {"plan.memory"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.memory = memory + 16; }, {"plan.memory", "256-byte aligned"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.bytes = 1; }, {"plan.bytes is 1"});
+  with_plan([](Arguments& a,
+               MaskPlan&) { a.mask = {memory, 0, 0, kBatch, kHeads, 1, kKeys, kHeads * kKeys, kKeys, kKeys, 1}; },
+            {"plan is of another mask", "rows 1"});
+  // A plan leaves out what the limits of its arguments hide; 7 keys and 5 queries, so that causality ends at key -
+  // query = 2.
+  with_plan([](Arguments&, MaskPlan& plan) { plan.highest_offset = 2; },
+            {"plan was built for narrower limits", "... 2,"});
+  with_plan([](Arguments& a, MaskPlan& plan) { a.window_left = 3, plan.lowest_offset = 0; },
+            {"plan was built for narrower limits", "leave -1 ..."});
+  with_plan([](Arguments& a, MaskPlan& plan) { a.causal = 1, plan.highest_offset = 1; },
+            {"plan was built for narrower limits", "... 2; build"});
+  const std::int32_t* const offsets = reinterpret_cast<const std::int32_t*>(memory);
+  with_plan(
+      [offsets](Arguments& a, MaskPlan& plan) {
+        a.cu_seqlens_q = a.cu_seqlens_k = offsets;
+        a.total_q = a.total_k = 10;
+        a.causal = 1;
+        plan.highest_offset = 2;
+      },
+      {"plan was built for narrower limits"});
+}
+
+TEST_CASE("plans serve calls whose limits lie inside theirs") {
+  alignas(256) static char memory[256];
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = kBatch;
+  a.heads = kHeads;
+  a.heads_kv = kHeadsKv;
+  a.head_dim = kHeadDim;
+  a.seqlen_q = kQueries;
+  a.seqlen_k = kKeys;
+  a.causal = 1;
+  for (const std::int32_t layout :
+       {FLASHDMA_BWD_LAYOUT_NATURAL, FLASHDMA_BWD_LAYOUT_COMPACTED, FLASHDMA_BWD_LAYOUT_REORDERED})
+    for (const std::int64_t highest : {std::int64_t{2}, std::int64_t{3}, kNoLimit}) {
+      const MaskPlan plan{sizeof(MaskPlan),     layout,    kBatch, kHeads, kQueries, kKeys, memory,
+                          std::size_t{1} << 30, -kNoLimit, highest};
+      a.plan = &plan;
+      Selection selection{};
+      const Status status = select(a, selection, &kH100);
+      INFO(status.message());
+      CHECK((status.ok() || status.code() == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE ||
+             status.code() == FLASHDMA_BWD_NOT_COMPILED));
+    }
+}
+
+TEST_CASE("a mask's layout can be asked for") {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = 1;
+  a.heads = a.heads_kv = 2;
+  a.head_dim = 64;
+  a.seqlen_q = a.seqlen_k = 4096;
+  static unsigned char byte = 1;
+  a.mask = {&byte, 0, 0, 1, 1, 4096, 4096, 0, 0, 4096, 1};
+  const auto explained = [&](const char* layout) {
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK(text.find(std::string("mask ") + layout) != std::string::npos);
+  };
+  explained("reordered");
+  a.mask_layout = FLASHDMA_BWD_MASK_NATURAL;
+  explained("natural");
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  a.bias = {&byte, FLASHDMA_BWD_BF16, 0, 1, 1, 4096, 4096, 0, 0, 4096, 1};
+  explained("natural");
+  a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+  explained("reordered");
+  a.bias = {};
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  a.seqlen_k = a.mask.columns = 1024;
+  explained("natural");
+  a.mask.rows = 1;
+  explained("compacted");
+  a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+  explained("reordered");
+  a.mask.rows = 4096;
+  a.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+  Selection selection{};
+  Status status = select(a, selection, &kH100);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask.rows is 4096") != std::string::npos);
+  a.mask_layout = 4;
+  status = select(a, selection, &kH100);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask_layout is 4") != std::string::npos);
+}
+
+}  // namespace flashdma_bwd::testing
