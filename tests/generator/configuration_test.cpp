@@ -13,13 +13,18 @@
 namespace flashdma_bwd::generator::test {
 namespace {
 
-Configuration shipped() {
+/// The configuration of a folder, which has nothing that a rule finds.
+Configuration in_order(const std::filesystem::path& configs) {
   Diagnostics diagnostics;
-  Configuration configuration = load_configuration(source_dir() / "configs", diagnostics);
+  Configuration configuration = load_configuration(configs, diagnostics);
   validate(configuration, diagnostics);
   INFO(render_text(diagnostics, configuration.sources, false));
   REQUIRE(diagnostics.empty());
   return configuration;
+}
+
+Configuration shipped() {
+  return in_order(source_dir() / "configs");
 }
 
 }  // namespace
@@ -28,6 +33,15 @@ TEST_CASE("the shipped configuration is in order", "[configuration]") {
   const Configuration configuration = shipped();
   CHECK(configuration.architectures.size() == std::size(kArchitectures));
   for (const char* profile : {"full", "minimal", "training"}) CHECK(find_profile(configuration, profile) != nullptr);
+}
+
+TEST_CASE("the table by which the Ampere family is measured on sm90 is in order, and of that family", "[configuration]") {
+  const TemporaryFolder folder;
+  std::filesystem::copy(source_dir() / "configs", folder.path(), std::filesystem::copy_options::recursive);
+  write(folder.path() / "tables/sm90.yaml", read(source_dir() / "runtime/bench/ampere_on_sm90.yaml"));
+  const Configuration configuration = in_order(folder.path());
+  for (const Table& table : configuration.tables)
+    for (const TableRow& row : table.rows) CHECK((table.architecture != Architecture::sm90 || row.use.family == KernelFamily::ampere));
 }
 
 TEST_CASE("the registers of the shipped architectures are those that the formulas assume", "[configuration]") {
