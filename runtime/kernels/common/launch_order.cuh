@@ -4,6 +4,9 @@
 // own CTAs have been, and waits for its predecessor before it reads anything of what that writes. A predecessor is done
 // when it has waited for its own, so that a kernel which waits finds the results of all before it. What a predecessor
 // writes must not be read by way of the read-only cache (__ldg), whose loads may be moved before the wait.
+//
+// Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the clearing of dK
+// and dV, and what is behind the conversion of dQ, which lets it be launched when the main kernel is done.
 #pragma once
 
 namespace flashdma_bwd {
@@ -19,6 +22,14 @@ __device__ __forceinline__ void wait_for_predecessor() {
 /// The same for the first kernel of a chain, which is launched when everything before it is done.
 __device__ __forceinline__ void let_successor_launch() {
 #if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
+/// For a kernel whose successors read what its predecessor writes, before anything else.
+__device__ __forceinline__ void wait_for_predecessor_of_all() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
 }

@@ -159,7 +159,7 @@ cudaError_t load_preprocess_kernels() {
 template <DataType Type>
 __global__ void __launch_bounds__(kThreads)
     convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
-  wait_for_predecessor();
+  wait_for_predecessor_of_all();
   const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x), convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
@@ -201,54 +201,45 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The rows of dK and dV of all sequences, eight columns a thread.
-struct KeyChunk {
+/// A key of any sequence.
+struct KeyRow {
   int batch;
-  std::int64_t row;          ///< of the tensor
-  std::int64_t scratch_row;  ///< of the key scratch
-  int head;
-  int column;
+  std::int64_t row;  ///< of the tensor
   bool inside;
 };
+/// `scratch_row`: of the key scratch.
+__device__ __forceinline__ KeyRow key_row(const BackwardParameters& p, std::int64_t scratch_row) {
+  const bool packed = p.cu_seqlens_k != nullptr;
+  KeyRow key;
+  key.inside = scratch_row < (packed ? p.cu_seqlens_k[p.batch] : p.key_rows);
+  key.batch = packed ? 0 : static_cast<int>(scratch_row / p.seqlen_k);
+  key.row = packed ? scratch_row : scratch_row % p.seqlen_k;
+  return key;
+}
 
-__device__ __forceinline__ KeyChunk key_chunk(const BackwardParameters& p) {
+/// Whether an item writes the key: those of a reordered mask have active keys only.
+__device__ __forceinline__ bool is_written(const BackwardParameters& p, const KeyRow& key, int head_item) {
+  if (p.key_ends == nullptr) return true;
+  const int mask = key.batch * p.compact_batch_stride + head_item * p.heads_per_item / p.mask_heads_per_head;
+  return p.key_orders[mask].natural != 0 || p.key_ends[std::int64_t{mask} * p.seqlen_k + key.row] != 0;
+}
+
+/// A thread adds eight columns of a row.
+template <DataType Type>
+__device__ __forceinline__ void reduce_d_key_value(const BackwardParameters& p, bool value) {
   const int chunks = p.head_dim / 8;
   const std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  KeyChunk c;
-  c.column = static_cast<int>(index % chunks) * 8;
-  const std::int64_t rest = index / chunks;
-  c.head = static_cast<int>(rest % p.heads_kv);
-  c.scratch_row = rest / p.heads_kv;
-  const bool packed = p.cu_seqlens_k != nullptr;
-  c.inside = c.scratch_row < (packed ? p.cu_seqlens_k[p.batch] : p.key_rows);
-  c.batch = packed ? 0 : static_cast<int>(c.scratch_row / p.seqlen_k);
-  c.row = packed ? c.scratch_row : c.scratch_row % p.seqlen_k;
-  return c;
-}
-
-unsigned key_chunk_blocks(const BackwardParameters& p) {
-  return static_cast<unsigned>((p.key_rows * p.heads_kv * (p.head_dim / 8) + kThreads - 1) / kThreads);
-}
-
-/// Whether an item writes the chunk's keys: those of a reordered mask have active keys only.
-__device__ __forceinline__ bool is_written(const BackwardParameters& p, const KeyChunk& c, int head_item) {
-  if (p.key_ends == nullptr) return true;
-  const int mask = c.batch * p.compact_batch_stride + head_item * p.heads_per_item / p.mask_heads_per_head;
-  return p.key_orders[mask].natural != 0 || p.key_ends[std::int64_t{mask} * p.seqlen_k + c.row] != 0;
-}
-
-template <DataType Type>
-__global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
-  wait_for_predecessor();
-  const KeyChunk c = key_chunk(p);
-  if (!c.inside) return;
-  const bool value = blockIdx.y != 0;
+  const int column = static_cast<int>(index % chunks) * 8;
+  const auto head = static_cast<int>(index / chunks % p.heads_kv);
+  const std::int64_t scratch_row = index / chunks / p.heads_kv;
+  const KeyRow key = key_row(p, scratch_row);
+  if (!key.inside) return;
   const int items = p.heads / p.heads_kv / p.heads_per_item;
   const float* source = (value ? p.d_v_partial : p.d_k_partial) +
-                        (std::int64_t{c.head} * items * p.key_rows + c.scratch_row) * p.head_dim + c.column;
+                        (std::int64_t{head} * items * p.key_rows + scratch_row) * p.head_dim + column;
   float sum[8] = {};
   for (int i = 0; i < items; ++i, source += p.key_rows * p.head_dim) {
-    if (!is_written(p, c, c.head * items + i)) continue;
+    if (!is_written(p, key, head * items + i)) continue;
     const float4 low = __ldcg(reinterpret_cast<const float4*>(source));
     const float4 high = __ldcg(reinterpret_cast<const float4*>(source) + 1);
     sum[0] += low.x, sum[1] += low.y, sum[2] += low.z, sum[3] += low.w;
@@ -256,18 +247,44 @@ __global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __gr
   }
   const TensorView& tensor = value ? p.d_v : p.d_k;
   auto* out = static_cast<std::uint16_t*>(tensor.data) +
-              row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;
+              row_offset(tensor, p.cu_seqlens_k != nullptr, key.batch, key.row, head) + column;
   *reinterpret_cast<uint4*>(out) = {pack<Type>(sum[0], sum[1]), pack<Type>(sum[2], sum[3]), pack<Type>(sum[4], sum[5]),
                                     pack<Type>(sum[6], sum[7])};
 }
 
+template <DataType Type>
+__global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
+  let_successor_launch();
+  reduce_d_key_value<Type>(p, blockIdx.y != 0);
+  wait_for_predecessor();
+}
+
+/// Keys of a head that a warp of the clearing kernel looks at, one a lane.
+constexpr int kKeysOfWarp = 32;
+
+/// The warp finds the rows that nobody writes, then clears one after the other, of dK and dV together.
 __global__ void __launch_bounds__(kThreads) clear_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
-  const KeyChunk c = key_chunk(p);
-  if (!c.inside || (p.key_ends != nullptr && is_written(p, c, c.head))) return;
-  const TensorView& tensor = blockIdx.y != 0 ? p.d_v : p.d_k;
-  auto* out = static_cast<std::uint16_t*>(tensor.data) +
-              row_offset(tensor, p.cu_seqlens_k != nullptr, c.batch, c.row, c.head) + c.column;
-  *reinterpret_cast<uint4*>(out) = {0, 0, 0, 0};
+  let_successor_launch();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t warp = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  const auto head = static_cast<int>(warp % p.heads_kv);
+  const KeyRow own = key_row(p, warp / p.heads_kv * kKeysOfWarp + lane);
+  const int chunks = p.head_dim / 8;
+  unsigned rows = __ballot_sync(0xffffffffu, own.inside && (p.key_ends == nullptr || !is_written(p, own, head)));
+  for (; rows != 0; rows &= rows - 1) {
+    const int at = __ffs(static_cast<int>(rows)) - 1;
+    const int batch = __shfl_sync(0xffffffffu, own.batch, at);
+    const std::int64_t row = __shfl_sync(0xffffffffu, own.row, at);
+    for (int chunk = lane; chunk < 2 * chunks; chunk += 32) {
+      const bool value = chunk >= chunks;
+      const TensorView& tensor = value ? p.d_v : p.d_k;
+      auto* out = static_cast<std::uint16_t*>(tensor.data) +
+                  row_offset(tensor, p.cu_seqlens_k != nullptr, batch, row, head) +
+                  (value ? chunk - chunks : chunk) * 8;
+      *reinterpret_cast<uint4*>(out) = {0, 0, 0, 0};
+    }
+  }
+  wait_for_predecessor();
 }
 
 /// A few CTAs walk the tail, which is empty where the caller gives the packed tensors their exact size.
@@ -295,15 +312,24 @@ __global__ void __launch_bounds__(kThreads) clear_packed_tails_kernel(const __gr
 struct PairIndex {
   std::int64_t batch, head, row, column;
 };
-__device__ __forceinline__ PairIndex pair_index(const PairShape& shape, std::int64_t index) {
+/// With `Integer`, which holds the index, because 64-bit divisions take longer than all that follows them.
+template <class Integer>
+__device__ __forceinline__ PairIndex pair_index(const PairShape& shape, std::int64_t of) {
+  const auto columns = static_cast<Integer>(shape.columns);
+  const auto rows = static_cast<Integer>(shape.rows);
+  const auto heads = static_cast<Integer>(shape.heads);
+  auto index = static_cast<Integer>(of);
   PairIndex i;
-  i.column = index % shape.columns;
-  index /= shape.columns;
-  i.row = index % shape.rows;
-  index /= shape.rows;
-  i.head = index % shape.heads;
-  i.batch = index / shape.heads;
+  i.column = index % columns;
+  index /= columns;
+  i.row = index % rows;
+  index /= rows;
+  i.head = index % heads;
+  i.batch = index / heads;
   return i;
+}
+__device__ __forceinline__ PairIndex pair_index(const PairShape& shape, std::int64_t index) {
+  return shape.size() <= 0xffffffff ? pair_index<std::uint32_t>(shape, index) : pair_index<std::int64_t>(shape, index);
 }
 
 __device__ __forceinline__ void store_pair(const BiasGradientOutput& output, const PairIndex& i, float value,
@@ -320,38 +346,48 @@ __device__ __forceinline__ void store_pair(const BiasGradientOutput& output, con
 /// Elements of dBias of a block: neighbours, a lane each. The block's warps share out what is added for each.
 constexpr int kReducedElements = 32;
 
-/// Rows and columns are reduced whole or not at all, so that those of a head that are added lie at equal distances.
-__global__ void __launch_bounds__(kThreads)
-    reduce_bias_gradient_kernel(const float* source, PairShape from, BiasGradientOutput output, DataType type) {
+/// How many elements of a source [batch][heads][rows][columns], and which, are added to one of the output's. Rows and
+/// columns are reduced whole or not at all, so that those of a head that are added lie at equal distances.
+struct ReducedPairs {
+  PairShape from;                ///< the source
+  PairShape terms;               ///< added along each dimension
+  PairShape stride;              ///< of the source, in elements
+  std::int64_t pair_stride = 0;  ///< between those of a head
+};
+ReducedPairs reduced_pairs(const PairShape& from, const PairShape& to) {
+  ReducedPairs r;
+  r.from = from;
+  r.terms = {from.batch / to.batch, from.heads / to.heads, from.rows / to.rows, from.columns / to.columns};
+  r.stride = {from.heads * from.rows * from.columns, from.rows * from.columns, from.columns, 1};
+  r.pair_stride = r.terms.columns == from.columns ? 1 : from.columns;
+  return r;
+}
+
+__device__ __forceinline__ void reduce_bias_gradient(const float* source, const ReducedPairs& r,
+                                                     const BiasGradientOutput& output, DataType type) {
   constexpr int kWarps = kThreads / 32;
   constexpr int kInFlight = 8;  ///< loads of a thread
   __shared__ float sums[kWarps][kReducedElements];
-  wait_for_predecessor();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t index = std::int64_t{blockIdx.x} * kReducedElements + lane;
   const bool inside = index < output.shape.size();
   const PairIndex to = pair_index(output.shape, inside ? index : 0);
-  const std::int64_t batches = from.batch / output.shape.batch;
-  const std::int64_t heads = from.heads / output.shape.heads;
-  const std::int64_t rows = from.rows / output.shape.rows;
-  const std::int64_t columns = from.columns / output.shape.columns;
-  const std::int64_t pairs = rows * columns;
-  const std::int64_t pair_stride = columns == from.columns ? 1 : from.columns;
-  const std::int64_t head_stride = from.rows * from.columns;
-  const std::int64_t terms = heads * pairs;
+  const std::int64_t pairs = r.terms.rows * r.terms.columns;
+  const std::int64_t terms = r.terms.heads * pairs;
+  const float* first = source + to.batch * r.terms.batch * r.stride.batch + to.head * r.terms.heads * r.stride.heads +
+                       to.row * r.terms.rows * r.stride.rows + to.column * r.terms.columns;
   float sum = 0.0f;
-  for (std::int64_t b = to.batch * batches; b < (to.batch + 1) * batches; ++b) {
-    const float* first =
-        source + ((b * from.heads + to.head * heads) * from.rows + to.row * rows) * from.columns + to.column * columns;
-    std::int64_t head = warp / pairs;
-    std::int64_t pair = warp % pairs;
+  for (std::int64_t b = 0; b < r.terms.batch; ++b, first += r.stride.batch) {
+    std::int64_t head = 0;
+    std::int64_t pair = warp;
+    for (; pair >= pairs; pair -= pairs) ++head;
     for (std::int64_t term = warp; term < terms; term += kInFlight * kWarps) {
       float values[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) {
         const bool there = inside && term + i * kWarps < terms;
-        values[i] = there ? first[head * head_stride + pair * pair_stride] : 0.0f;
+        values[i] = there ? __ldcg(first + head * r.stride.heads + pair * r.pair_stride) : 0.0f;
         for (pair += kWarps; pair >= pairs; pair -= pairs) ++head;
       }
 #pragma unroll
@@ -363,6 +399,14 @@ __global__ void __launch_bounds__(kThreads)
   if (warp != 0 || !inside) return;
   for (int other = 1; other < kWarps; ++other) sum += sums[other][lane];
   store_pair(output, to, sum, type);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    reduce_bias_gradient_kernel(const float* source, const __grid_constant__ ReducedPairs pairs,
+                                const __grid_constant__ BiasGradientOutput output, DataType type) {
+  let_successor_launch();
+  reduce_bias_gradient(source, pairs, output, type);
+  wait_for_predecessor();
 }
 
 /// A warp clears this much of a row of dBias, 16 bytes a lane at a time.
@@ -403,6 +447,12 @@ unsigned blocks_for(std::int64_t elements) {
   return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
 }
 
+/// Whether kernels behind the conversion of dQ may be launched early: without queries there is no conversion, which has
+/// waited for the main kernel.
+bool early_behind_conversion(const BackwardParameters& p) {
+  return p.early_launches && p.seqlen_q > 0;
+}
+
 }  // namespace
 
 cudaError_t preprocess(const BackwardParameters& p, int bucket, bool after_lists, cudaStream_t stream) {
@@ -421,16 +471,18 @@ cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_
 }
 
 cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
-  if (key_chunk_blocks(p) == 0) return cudaSuccess;
-  const Grid grid = Grid(dim3(key_chunk_blocks(p), 2)).launched_early(p.early_launches);
+  const unsigned blocks = blocks_for(p.key_rows * p.heads_kv * (p.head_dim / 8));
+  if (blocks == 0) return cudaSuccess;
+  const Grid grid = Grid(dim3(blocks, 2)).launched_early(early_behind_conversion(p));
   if (p.data_type == DataType::bf16)
     return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p);
   return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p);
 }
 
 cudaError_t clear_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
-  if (key_chunk_blocks(p) == 0) return cudaSuccess;
-  return launch_kernel(clear_d_key_value_kernel, dim3(key_chunk_blocks(p), 2), kThreads, 0, stream, p);
+  const unsigned blocks = blocks_for((p.key_rows + kKeysOfWarp - 1) / kKeysOfWarp * 32 * p.heads_kv);
+  if (blocks == 0) return cudaSuccess;
+  return launch_kernel(clear_d_key_value_kernel, Grid(blocks).launched_early(p.early_launches), kThreads, 0, stream, p);
 }
 
 cudaError_t clear_packed_tails(const BackwardParameters& p, std::int64_t total_q, std::int64_t total_k,
@@ -443,8 +495,8 @@ cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_sh
   if (output.shape.size() == 0) return cudaSuccess;
   return launch_kernel(reduce_bias_gradient_kernel,
                        Grid(static_cast<unsigned>((output.shape.size() + kReducedElements - 1) / kReducedElements))
-                           .launched_early(p.early_launches),
-                       kThreads, 0, stream, source, source_shape, output, p.data_type);
+                           .launched_early(early_behind_conversion(p)),
+                       kThreads, 0, stream, source, reduced_pairs(source_shape, output.shape), output, p.data_type);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {
