@@ -112,7 +112,7 @@ TEST_CASE("a tuned table is valid, keeps its lines and is within the bound", "[c
   CHECK(workshop.gpu.requests.size() == kProblems);
   const std::string after = read(workshop.table());
   CHECK(after != before);
-  CHECK(without_measured_rows(after) == before);
+  CHECK(without_measured_rows(after) == without_measured_rows(before));
   CHECK(is_valid(workshop.path("configs")));
   CHECK(outcome.out.find("cross-validated") != std::string::npos);
   CHECK(outcome.err.find("40 of 40: ") != std::string::npos);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr double kMostReferenceOperations = 2e10;  // seconds of some cores
 constexpr std::int64_t kMostSampled = std::int64_t{1} << 22;
+constexpr std::int64_t kAllElements = std::numeric_limits<std::int64_t>::max();
 constexpr double kWarmUpSeconds = 0.2;
 constexpr double kShortestSampleMs = 1;
 constexpr int kMostCallsPerSample = 32;
@@ -72,16 +74,16 @@ class DeviceBuffers {
   std::size_t flush_bytes_ = 0;
 };
 
-/// The gradients that a kernel gives. Returns what went wrong, or an empty text.
+/// The gradients that a kernel gives, `most` elements of each at most. Returns what went wrong, or an empty text.
 std::string run_kernel(bench::DeviceProblem& device, const std::string& kernel, DeviceBuffers& buffers,
-                       GradientSample& sample) {
+                       std::int64_t most, GradientSample& sample) {
   if (!device.use_kernel(kernel)) return device.message();
   if (std::string error = poison_gradients(device.arguments()); !error.empty()) return error;
   // The default stream's work is done before another stream's call begins.
   survive(cudaDeviceSynchronize(), "poisoning the gradients");
   if (const Status status = device.backward_again(buffers.stream()); !status) return status.message();
   survive(cudaStreamSynchronize(buffers.stream()), "a backward");
-  return read_gradients(device.arguments(), kMostSampled, sample);
+  return read_gradients(device.arguments(), most, sample);
 }
 
 std::unique_ptr<bench::DeviceProblem> make_device(const Problem& problem, const std::string& kernel,
@@ -128,7 +130,7 @@ std::string check_against_reference(const Problem& problem, bench::DeviceProblem
   for (Candidate& candidate : candidates) {
     announce(candidate.kernel);
     GradientSample got;
-    candidate.failure = run_kernel(device, candidate.kernel, buffers, got);
+    candidate.failure = run_kernel(device, candidate.kernel, buffers, kAllElements, got);
     if (!candidate.failure.empty()) continue;
     candidate.error = relative_error(got, expected);
     candidate.check = Check::reference;
@@ -147,7 +149,7 @@ void check_against_first(bench::DeviceProblem& device, DeviceBuffers& buffers, c
     if (!candidate.failure.empty()) continue;
     announce(candidate.kernel);
     GradientSample got;
-    candidate.failure = run_kernel(device, candidate.kernel, buffers, got);
+    candidate.failure = run_kernel(device, candidate.kernel, buffers, kMostSampled, got);
     candidate.check = Check::smaller;
     if (!candidate.failure.empty()) continue;
     if (expected.tensors.empty()) {
