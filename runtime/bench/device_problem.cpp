@@ -15,7 +15,12 @@ namespace {
 constexpr std::uint64_t kSeed = 2024;
 constexpr std::size_t kMostCopies = 16;
 
-// Logsumexps of the size that they have for normally distributed scores: P sums to about 1 over a row's active keys.
+// Scores of the first rows under causality stay below it, so that P is at most about 1, as it is with a true logsumexp:
+// kernels rely on that.
+constexpr double kLeastLse = 6;
+
+// Logsumexps of the size that they have for normally distributed scores: P sums to about 1 over a row's active keys, or
+// to less where these are few.
 std::vector<float> plausible_lse(const Problem& problem) {
   std::vector<float> row(static_cast<std::size_t>(problem.seqlen_q));
   for (std::int64_t i = 0; i < problem.seqlen_q; ++i) {
@@ -28,7 +33,7 @@ std::vector<float> plausible_lse(const Problem& problem) {
             ? problem.keep_probability
             : 1;
     row[static_cast<std::size_t>(i)] =
-        static_cast<float>(std::log(std::max(1.0, kept * static_cast<double>(keys))) + 0.5);
+        static_cast<float>(std::max(std::log(std::max(1.0, kept * static_cast<double>(keys))) + 0.5, kLeastLse));
   }
   std::vector<float> lse;
   lse.reserve(row.size() * static_cast<std::size_t>(problem.batch * problem.heads));

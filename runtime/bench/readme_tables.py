@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Writes the README's tables of measurements from runtime/bench/results.
+
+    readme_tables.py            rewrites what stands between `<!-- NAME -->` and `<!-- end of NAME -->` in README.md
+    readme_tables.py --check    says which of them are not what the results are, and exits with 1 if any is
+"""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "runtime/bench/results"
+# Measured before, of its kernels alone: by lengths and w.
+FLASH_DMATTN_MS = {
+    (4096, 1024): 0.397,
+    (16384, 1024): 1.486,
+    (32768, 1024): 5.700,
+    (8192, 4096): 4.665,
+    (8192, 1024): 4.660,
+    (8192, 512): 4.664,
+    (8192, 64): 4.127,
+}
+
+
+def results(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def by_backend(name):
+    problems = {}
+    for result in results(name)["results"]:
+        problems.setdefault(result["problem"], {})[result["backend"]] = result
+    return problems
+
+
+def fields(problem):
+    return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", problem)}
+
+
+def shape_cells(problem):
+    f = fields(problem)
+    return f"{f['b']} {f['h']} {f['d']} {f['s']} | {'causal' if problem.endswith('causal') else ''}"
+
+
+def time_and_rate(result):
+    return f"{result['ms']:.3f} · {result['tflops']:.0f}"
+
+
+def table(heads, rows):
+    return "\n".join([f"| {heads} |", "|" + "---|" * (heads.count(" | ") + 1), *(f"| {row} |" for row in rows)])
+
+
+def dense():
+    rows = []
+    for problem, backends in by_backend("h200").items():
+        own, flash, cudnn = (backends[name] for name in ("flashdma_bwd", "pytorch_flash", "pytorch_cudnn"))
+        rows.append(
+            f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {time_and_rate(cudnn)} | "
+            f"{flash['ms'] / own['ms']:.2f} · {cudnn['ms'] / own['ms']:.2f}"
+        )
+    return table("b h d s |  | flashdma_bwd | PyTorch flash (FA2) | PyTorch cuDNN 9.19 | speed of FA2 · cuDNN", rows)
+
+
+def ampere():
+    rows = []
+    for problem, backends in by_backend("h200_ampere").items():
+        own, flash = backends["flashdma_bwd"], backends["pytorch_flash"]
+        rows.append(f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {flash['ms'] / own['ms']:.2f}")
+    return table("b h d s |  | Ampere family | PyTorch flash (FA2) | speed of FA2", rows)
+
+
+def dynamic():
+    rows = []
+    for result in results("h200_dynamic")["results"]:
+        f = fields(result["problem"])
+        w = int(result["problem"].rsplit(":", 1)[1])
+        rows.append(
+            f"{f['b']} {f['h']} {f['hk']} {f['d']} {f['s']} {w} | {100 * result['active_fraction']:.1f} % | "
+            f"{result['ms']:.3f} | {result['plan']['planned_ms']:.3f} | {FLASH_DMATTN_MS[f['s'], w]:.3f}"
+        )
+    return table("b h h_kv d s w | active pairs | plan and backward | planned | flash-dmattn", rows)
+
+
+def features():
+    ms = {result["problem"]: result["ms"] for result in results("h200_features")["results"]}
+
+    def cost(base, feature):
+        return ms[f"{base} {feature}"] / ms[base]
+
+    def both(base, feature):
+        # Words come in the bench's own order: fp16 before causal, all others behind it.
+        causal = f"{base} fp16 causal" if feature == "fp16" else f"{base} causal {feature}"
+        return f"{cost(base, feature):.2f} · {ms[causal] / ms[f'{base} causal']:.2f}"
+
+    what = {
+        "fp16": "fp16",
+        "bias=key": "key bias with its gradient",
+        "bias=tile": "tile bias with its gradient",
+        "softcap=30": "softcap",
+        "deterministic": "deterministic",
+    }
+    rows = [
+        f"{text} | {both('b=2 h=32 d=64 s=8192', word)} | {both('b=2 h=16 d=128 s=8192', word)}" for word, text in what.items()
+    ]
+    wide, packed = "b=2 h=11 d=192 s=8192", "b=8 h=16 d=128 s=2048"
+    heads = ms["b=4 h=32 hk=8 d=128 s=2048 causal"] / ms["b=4 h=32 d=128 s=2048 causal"]
+    return (
+        table(" | d 64 | d 128", rows)
+        + f"\n\nWith d 192 a softcap costs {cost(wide, 'softcap=30'):.2f} and deterministic mode "
+        f"{cost(wide, 'deterministic'):.2f} (full). 32 heads on 8 KV heads take {heads:.2f} of the time of 32 on 32\n"
+        f"(d 128, s=2048, causal), packed sequences of one length {cost(packed, 'packed'):.2f} · "
+        f"{cost(packed + ' causal', 'packed'):.2f} of that of a batch."
+    )
+
+
+def small():
+    times = [f"s={fields(r['problem'])['s']} {r['ms']:.3f} ms" for r in results("h200_small")["results"]]
+    return f"Small and causal (b=1 h=2 h_kv=1 d=64): {', '.join(times)}."
+
+
+def commits():
+    return f"The figures are of commit {results('h200')['commit']}, the plots of {results('h200_density_d128')['commit']}."
+
+
+TABLES = [commits, dense, ampere, dynamic, features, small]
+
+
+def main():
+    path = ROOT / "README.md"
+    text = path.read_text()
+    stale = []
+    for make in TABLES:
+        name = make.__name__
+        parts = re.split(f"(<!-- {name} -->\n|\n<!-- end of {name} -->)", text)
+        if len(parts) != 5:
+            sys.exit(f"README.md: there must be one `<!-- {name} -->` and, behind it, one `<!-- end of {name} -->`, each a line of its own")
+        if parts[2] != make():
+            stale.append(name)
+        parts[2] = make()
+        text = "".join(parts)
+    if "--check" not in sys.argv[1:]:
+        path.write_text(text)
+    elif stale:
+        sys.exit(f"README.md: not what runtime/bench/results says: {', '.join(stale)}; run runtime/bench/readme_tables.py")
+
+
+if __name__ == "__main__":
+    main()
