@@ -35,13 +35,15 @@ TEST_CASE("the shipped configuration is in order", "[configuration]") {
   for (const char* profile : {"full", "minimal", "training"}) CHECK(find_profile(configuration, profile) != nullptr);
 }
 
-TEST_CASE("the table by which the Ampere family is measured on sm90 is in order, and of that family", "[configuration]") {
+TEST_CASE("the table by which the Ampere family is measured on sm90 is in order, and of that family",
+          "[configuration]") {
   const TemporaryFolder folder;
   std::filesystem::copy(source_dir() / "configs", folder.path(), std::filesystem::copy_options::recursive);
   write(folder.path() / "tables/sm90.yaml", read(source_dir() / "runtime/bench/ampere_on_sm90.yaml"));
   const Configuration configuration = in_order(folder.path());
   for (const Table& table : configuration.tables)
-    for (const TableRow& row : table.rows) CHECK((table.architecture != Architecture::sm90 || row.use.family == KernelFamily::ampere));
+    for (const TableRow& row : table.rows)
+      CHECK((table.architecture != Architecture::sm90 || row.use.family == KernelFamily::ampere));
 }
 
 TEST_CASE("the registers of the shipped architectures are those that the formulas assume", "[configuration]") {
