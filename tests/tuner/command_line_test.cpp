@@ -197,6 +197,29 @@ TEST_CASE("options alone are those of tune", "[command-line]") {
   CHECK(workshop.run_line({"--help"}).code == kFine);
 }
 
+TEST_CASE("a store's report writes the table that tuning would have written", "[command-line]") {
+  Workshop there;
+  REQUIRE(there.tune().code == kFine);
+  Workshop here;
+  REQUIRE(here.tune({"--keep-table"}).code == kFine);
+  const std::string before = read(here.table());
+  const std::vector<std::string> line{"report", here.path("m.jsonl"), "--configs", here.path("configs")};
+  REQUIRE(here.run_line(line).code == kFine);
+  CHECK(read(here.table()) == before);
+  std::vector<std::string> writing = line;
+  writing.emplace_back("--write-table");
+  const Outcome outcome = here.run_line(writing);
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == kFine);
+  CHECK(read(here.table()) == read(there.table()));
+  CHECK(is_valid(here.path("configs")));
+
+  const Outcome again = here.run_line(writing);
+  CHECK(again.code == kFine);
+  CHECK(again.out.find("no row is asked for") != std::string::npos);
+  CHECK(read(here.table()) == read(there.table()));
+}
+
 TEST_CASE("--keep-table and --dry-run leave the table as it is", "[command-line]") {
   Workshop workshop;
   const std::string before = read(workshop.table());

@@ -118,6 +118,10 @@ int run_command_line(std::vector<std::string> arguments, const Surroundings& sur
   add_configs(*report, options);
   add_held_back(*report, options);
   add_bound(*report, options);
+  report->add_flag(
+      "--write-table", options.write_table,
+      "put the rows that are asked for into configs/tables/<architecture>.yaml, as `tune` does: for a store "
+      "that comes from the GPU's machine");
 
   // Options alone are those of `tune`.
   if (!arguments.empty() && arguments[0].starts_with("--") && arguments[0] != "--help")

@@ -39,6 +39,7 @@ struct Options {
   int jobs = 0;
   bool dry_run = false;
   bool keep_table = false;
+  bool write_table = false;  ///< of a report
   Format format = Format::text;
 };
 

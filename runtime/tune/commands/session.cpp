@@ -96,6 +96,10 @@ std::string report_of(const Findings& findings, double bound, const std::string&
       {findings.table, findings.tuned_on, findings.held_back, findings.rows, findings.device, bound, times});
 }
 
+generator::MeasuredWhere measured_where(const Environment& environment) {
+  return {environment.gpu, environment.sm_count, environment.toolkit, environment.driver, environment.commit};
+}
+
 int write_table(const generator::Configuration& configuration, const Findings& findings,
                 const generator::MeasuredWhere& where, const std::string& next, const Surroundings& surroundings) {
   const generator::Table& table = *findings.table;

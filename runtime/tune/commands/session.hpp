@@ -57,6 +57,9 @@ void find_rows(const generator::Table& table, const DeviceTraits& device,
 /// `times`: which times choices are compared by.
 std::string report_of(const Findings& findings, double bound, const std::string& times = "cold");
 
+/// What the rows of a store's measurements say of their origin.
+generator::MeasuredWhere measured_where(const Environment& environment);
+
 /// Puts the rows into the file of their table, or leaves that as it is; says which, and what comes `next` after a
 /// build.
 int write_table(const generator::Configuration& configuration, const Findings& findings,

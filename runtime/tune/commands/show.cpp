@@ -1,4 +1,4 @@
-// show: what a store or a run-time cache holds. report: what a store says of a table.
+// show: what a store or a run-time cache holds. report: what a store says of a table, and the rows that it asks for.
 #include <ostream>
 
 #include "selection/vocabulary.hpp"
@@ -70,7 +70,8 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   if (others > 0)
     surroundings.err << "flashdma-tune: " << others
                      << " measurements of another GPU, driver, toolkit or commit than the last one's are left out\n";
-  return kFine;
+  if (!options.write_table || findings.rows.empty()) return kFine;
+  return write_table(*configuration, findings, measured_where(environment), "`flashdma-tune report`", surroundings);
 }
 
 }  // namespace flashdma_bwd::tune

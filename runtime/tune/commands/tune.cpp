@@ -186,9 +186,7 @@ int TuneRun::conclude() {
   find_rows(*table_, environment.device(), measured_problems(measurements), held_back_, bound, findings);
   around_.out << report_of(findings, bound);
   if (findings.rows.empty() || options_.keep_table) return kFine;
-  const generator::MeasuredWhere where{environment.gpu, environment.sm_count, environment.toolkit, environment.driver,
-                                       environment.commit};
-  return write_table(configuration_, findings, where, "`flashdma-tune report`", around_);
+  return write_table(configuration_, findings, measured_where(environment), "`flashdma-tune report`", around_);
 }
 
 }  // namespace
