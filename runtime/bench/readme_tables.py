@@ -70,6 +70,18 @@ def ampere():
     return table("b h d s |  | Ampere family | PyTorch flash (FA2) | speed of FA2", rows)
 
 
+def ampere_others():
+    others = {result["problem"]: result["ms"] for result in results("h200_ampere_others")["results"]}
+    hopper = {result["problem"]: result["ms"] for result in results("h200_head_dim_32")["results"]}
+    masked = next(problem for problem in others if "mask" in problem)
+    full, causal = (problem for problem in others if problem in hopper)
+    f = fields(full)
+    return (
+        f"`{masked}` takes {others[masked]:.2f} ms there, plan included; d {f['d']} (b={f['b']} h={f['h']} s={f['s']})\n"
+        f"{others[full]:.2f} ms and causal {others[causal]:.2f}, where the Hopper family takes {hopper[full]:.2f} and {hopper[causal]:.2f}."
+    )
+
+
 def dynamic():
     rows = []
     for result in results("h200_dynamic")["results"]:
@@ -123,7 +135,7 @@ def commits():
     return f"The figures are of commit {results('h200')['commit']}, the plots of {results('h200_density_d128')['commit']}."
 
 
-TABLES = [commits, dense, ampere, dynamic, features, small]
+TABLES = [commits, dense, ampere, ampere_others, dynamic, features, small]
 
 
 def main():
