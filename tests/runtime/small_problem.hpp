@@ -16,18 +16,24 @@ namespace flashdma_bwd::testing {
 
 inline constexpr std::int64_t kBatch = 2, kHeads = 4, kHeadsKv = 2, kQueries = 5, kKeys = 7, kHeadDim = 8;
 
+/// Its type and sizes, without tensors.
+inline Arguments small_shape() {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = kBatch;
+  a.heads = kHeads;
+  a.heads_kv = kHeadsKv;
+  a.head_dim = kHeadDim;
+  a.seqlen_q = kQueries;
+  a.seqlen_k = kKeys;
+  return a;
+}
+
 /// Zeroed memory for a small problem with mask, bias and dBias, in which every pointer and stride is good.
 class SmallProblem {
  public:
   SmallProblem() {
     Arguments& a = arguments;
-    a.data_type = FLASHDMA_BWD_BF16;
-    a.batch = kBatch;
-    a.heads = kHeads;
-    a.heads_kv = kHeadsKv;
-    a.head_dim = kHeadDim;
-    a.seqlen_q = kQueries;
-    a.seqlen_k = kKeys;
     for (Tensor* t : {&a.q, &a.out, &a.d_out, &a.d_q}) *t = rows(kQueries, kHeads);
     for (Tensor* t : {&a.k, &a.v, &a.d_k, &a.d_v}) *t = rows(kKeys, kHeadsKv);
     a.lse = static_cast<const float*>(take());
@@ -62,7 +68,7 @@ class SmallProblem {
     arguments.total_k = 7;
   }
 
-  Arguments arguments;
+  Arguments arguments = small_shape();
 
  private:
   void* take() {
@@ -95,6 +101,15 @@ inline void check_accepted(const std::function<void(SmallProblem&)>& change) {
   const Status status = backward_reference(problem.arguments, 1);
   INFO(status.message());
   CHECK(status.ok());
+}
+
+/// An H100 would run the problem, if this build has kernels for one.
+inline void check_selected(const Arguments& a) {
+  Selection selection{};
+  const Status status = select(a, selection, &kH100);
+  INFO(status.message());
+  CHECK((status.ok() || status.code() == FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE ||
+         status.code() == FLASHDMA_BWD_NOT_COMPILED));
 }
 
 inline constexpr Code kInvalid = FLASHDMA_BWD_INVALID_ARGUMENT;
