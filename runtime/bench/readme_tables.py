@@ -132,7 +132,13 @@ def small():
 
 
 def commits():
-    return f"The figures are of commit {results('h200')['commit']}, the plots of {results('h200_density_d128')['commit']}."
+    names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_dynamic": "masks", "h200_features": "features",
+             "h200_small": "small problems", "h200_density_d128": "the plots"}
+    of_commit = {}
+    for file, name in names.items():
+        of_commit.setdefault(results(file)["commit"], []).append(name)
+    parts = [f"{commit} ({', '.join(of)})" for commit, of in of_commit.items()]
+    return f"The figures are of commit {parts[0]}" + "".join(f", {part}" for part in parts[1:]) + "."
 
 
 TABLES = [commits, dense, ampere, ampere_others, dynamic, features, small]
