@@ -20,9 +20,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own: one
-/// where the order and the pieces of the last items can level how they end, more where nothing does.
-constexpr std::int64_t kLevelledItemsPerMultiprocessor = 1;
+/// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
 /// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
@@ -151,23 +149,14 @@ cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, 
                    reinterpret_cast<std::uint8_t*>(memory + layout.classes), stream);
 }
 
-/// Whether the last of many items may be ordered and split apart from the others. For the gradient of a tile bias a
-/// kernel would have to write zeros that items write which are all whole; that of a key bias only has a row of sums for
-/// each piece of any item.
-bool levels_last_items(const flashdma_bwd_arguments& a, const KernelConfig& config) {
-  return a.d_bias.data == nullptr || config.bias == BiasKind::key_vector;
-}
-
 /// Query heads of an item: all that share a KV head, unless that leaves multiprocessors idle.
-int heads_per_item(const flashdma_bwd_arguments& a, const KernelConfig& config, const MaskShape& mask,
-                   std::int64_t ctas_per_head, const DeviceTraits& device) {
+int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t ctas_per_head,
+                   const DeviceTraits& device) {
   const auto group = static_cast<int>(a.heads / a.heads_kv);
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
-  const bool levelled = levels_last_items(a, config) && !is_deterministic(a) && !is_packed(a);
   const std::int64_t wanted =
-      mask.present ? device.sm_count / kPiecesOfMaskedItem
-                   : (levelled ? kLevelledItemsPerMultiprocessor : kItemsPerMultiprocessor) * device.sm_count;
+      mask.present ? device.sm_count / kPiecesOfMaskedItem : kItemsPerMultiprocessor * device.sm_count;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
   return 1;
@@ -236,7 +225,10 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
                     int asked_for) {
   BackwardParameters& p = call.parameters;
   p.ctas = p.whole_items = p.items;
-  const Split split = split_items(p, {call.mask.present, levels_last_items(a, config), is_deterministic(a), asked_for});
+  // For the gradient of a tile bias a kernel would have to write zeros that items write which are all whole. That of a
+  // key bias only has a row of sums for each piece of any item.
+  const bool last_items = a.d_bias.data == nullptr || config.bias == BiasKind::key_vector;
+  const Split split = split_items(p, {call.mask.present, last_items, is_deterministic(a), asked_for});
   p.order = split.order;
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;
@@ -367,7 +359,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
-  p.heads_per_item = heads_per_item(a, config, call.mask, p.key_tiles * blocks_per_item(tile), device);
+  p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles * blocks_per_item(tile), device);
   const std::int64_t head_items = a.heads / p.heads_per_item;
   p.items = static_cast<int>(p.key_tiles * a.batch * head_items);
 

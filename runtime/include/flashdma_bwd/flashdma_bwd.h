@@ -175,8 +175,7 @@ typedef struct flashdma_bwd_arguments {
   /* Inputs. */
   flashdma_bwd_tensor q, k, v, out, d_out;
   /* float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
-   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf. It is that
-   * of the row's own scores, or of more of which these are a part: P is at most 1, and above 4 it may overflow. */
+   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /* 0: natural logarithm; 1: base 2 */
@@ -186,8 +185,8 @@ typedef struct flashdma_bwd_arguments {
   const flashdma_bwd_mask_plan*
       plan; /* NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
 
-  /* Outputs, which share no memory with the inputs or each other. All rows are written. A NULL d_bias.data skips it;
-   * its shape must be the bias's, its strides are its own, its type the bias's or FP32. */
+  /* Outputs. All rows are written. A NULL d_bias.data skips it; its shape must be the bias's, its strides are its own,
+   * its type the bias's or FP32. */
   flashdma_bwd_tensor d_q, d_k, d_v;
   flashdma_bwd_pair_tensor d_bias;
 
