@@ -2,14 +2,17 @@
 #include "scratch_build.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <ostream>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "emit/emit.hpp"
 #include "output/output_tree.hpp"
@@ -83,6 +86,32 @@ class Build {
 };
 
 }  // namespace
+
+BuildLock::~BuildLock() {
+  if (file_ >= 0) close(file_);  // which unlocks it
+}
+
+std::string BuildLock::take(const fs::path& folder) {
+  constexpr const char* kWhatToDo = "; --build names a folder that can be written";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    return folder.generic_string() + ": the folder of the build cannot be made: " + error.message() + kWhatToDo;
+  // The file stays: whoever deleted it would have others lock another.
+  const fs::path path = folder / "tune.lock";
+  file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file_ < 0)
+    return path.generic_string() + ": the lock of the build cannot be opened: " + std::strerror(errno) + kWhatToDo;
+  if (flock(file_, LOCK_EX | LOCK_NB) == 0) return {};
+  const int reason = errno;
+  close(std::exchange(file_, -1));
+  if (reason == EWOULDBLOCK)
+    return folder.generic_string() +
+           ": another flashdma-tune builds in this folder, or measures what it built there: wait for it, or name "
+           "another folder with --build";
+  return path.generic_string() + ": the lock of the build cannot be taken: " + std::strerror(reason) +
+         "; name another folder with --build";
+}
 
 int run_command(const std::vector<std::string>& command, const fs::path& log) {
   const pid_t child = fork();

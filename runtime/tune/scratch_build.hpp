@@ -14,9 +14,25 @@ namespace flashdma_bwd::tune {
 
 struct ScratchOptions {
   std::filesystem::path source;  ///< this repository
-  std::filesystem::path folder;  ///< generated/, build/ and build.log go below it
+  std::filesystem::path folder;  ///< generated/, build/, build.log and tune.lock go below it
   Architecture architecture = Architecture::sm80;
   int jobs = 0;  ///< 0: as many as cores
+};
+
+/// The folder of a build, locked against every other process that would build into it. Whoever builds holds this for as
+/// long as the built program may be started.
+class BuildLock {
+ public:
+  BuildLock() = default;
+  ~BuildLock();
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
+
+  /// Makes the folder and locks it until this ends. Returns what is in the way, or an empty text.
+  std::string take(const std::filesystem::path& folder);
+
+ private:
+  int file_ = -1;
 };
 
 /// Runs a command with its output appended to a file; its exit code, or -1 where it could not be run.
@@ -29,7 +45,8 @@ struct ScratchResult {
   std::vector<std::string> refused;  ///< kernels that did not build, most for want of registers: see build.log
 };
 
-/// Emits a tree with `kernels`, configures and builds it. Kernels that the ptxas gate refuses are left out and named.
+/// Emits a tree with `kernels`, configures and builds it; the caller has the folder's lock. Kernels that the ptxas gate
+/// refuses are left out and named.
 ScratchResult build_candidates(const generator::Configuration& configuration, std::vector<KernelConfig> kernels,
                                const ScratchOptions& options, std::ostream& err, const RunCommand& run = run_command);
 

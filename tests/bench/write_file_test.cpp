@@ -6,9 +6,12 @@
 #include <sstream>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/temporary_folder.hpp"
 
 using flashdma_bwd::bench::write_file;
+using flashdma_bwd::testing::said_in_unwritable_folder;
+using flashdma_bwd::testing::said_on_full_disk;
 using flashdma_bwd::testing::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -64,4 +67,38 @@ TEST_CASE("a file that is replaced keeps its permissions") {
   const fs::perms before = fs::status(path).permissions();
   CHECK(write_file(path, "new").empty());
   CHECK(fs::status(path).permissions() == before);
+}
+
+TEST_CASE("on a full disk a file that is there stays, and nothing is left beside it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("table.yaml"), before = std::string(700, 'o') + "ld\n";
+  REQUIRE(write_file(path, before).empty());
+  constexpr rlim_t kRoom = 1000;
+  const auto attempt = [](const std::string& file) {
+    return said_on_full_disk(kRoom, [&] { return write_file(file, std::string(5 * kRoom, 'x')); });
+  };
+  CHECK(attempt(path) == "cannot write " + path + ": File too large");
+  CHECK(contents(path) == before);
+  CHECK(attempt(folder.path("new.yaml")) == "cannot write " + folder.path("new.yaml") + ": File too large");
+  CHECK(said_on_full_disk(0, [&] { return write_file(path, "x"); }) == "cannot write " + path + ": File too large");
+  CHECK(contents(path) == before);
+  CHECK(files_in(folder.path()) == 1);
+  // What has room is written there.
+  CHECK(said_on_full_disk(kRoom, [&] { return write_file(path, std::string(kRoom, 'x')); }).empty());
+  CHECK(contents(path) == std::string(kRoom, 'x'));
+}
+
+TEST_CASE("in a folder that cannot be written a file stays, though it itself could be") {
+  if (!flashdma_bwd::testing::somebody_may_not_write()) return;
+  const TemporaryFolder folder;
+  const std::string path = folder.path("table.yaml");
+  REQUIRE(write_file(path, "old").empty());
+  fs::permissions(path, fs::perms{0666});
+  const auto attempt = [&](const std::string& file) {
+    return said_in_unwritable_folder(folder.path(), [&] { return write_file(file, "new"); });
+  };
+  CHECK(attempt(path) == "cannot write " + path + ": Permission denied");
+  CHECK(attempt(folder.path("new.yaml")) == "cannot write " + folder.path("new.yaml") + ": Permission denied");
+  CHECK(contents(path) == "old");
+  CHECK(files_in(folder.path()) == 1);
 }

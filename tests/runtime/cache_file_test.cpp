@@ -11,6 +11,7 @@
 
 #include "cache_samples.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 
 namespace flashdma_bwd::testing {
 namespace {
@@ -109,11 +110,33 @@ TEST_CASE("a folder that is not there or cannot be written is told of") {
   CHECK_FALSE(missing);
   CHECK(missing.error.find("no/such/cache.jsonl.lock cannot be created: No such file or directory") !=
         std::string::npos);
-  // Root may write everywhere; where a folder stands in the place of a file even root cannot.
   std::filesystem::create_directory(folder.path("cache.jsonl.tmp"));
   const auto blocked = append_to_cache(folder.path("cache.jsonl"), records);
   CHECK_FALSE(blocked);
   CHECK(blocked.error.find("cache.jsonl.tmp cannot be created: Is a directory") != std::string::npos);
+}
+
+TEST_CASE("in a folder that cannot be written a cache is read, and stays as it was") {
+  if (!testing::somebody_may_not_write()) return;
+  const TemporaryFolder folder;
+  const std::string path = folder.path("cache.jsonl");
+  const std::string before = line_of_batch(1) + '\n';
+  write_text(path, before);
+  std::filesystem::permissions(path, std::filesystem::perms{0666});
+  const auto attempt = [&](const std::string& file) {
+    return said_in_unwritable_folder(folder.path(),
+                                     [&] { return append_to_cache(file, records_of_batches(2, 2)).error; });
+  };
+  CHECK(attempt(path) == path + ".lock cannot be created: Permission denied");
+  CHECK(attempt(folder.path("new.jsonl")) == folder.path("new.jsonl") + ".lock cannot be created: Permission denied");
+  // Somebody who may write here has added to the cache before, and everybody may lock it.
+  write_text(path + ".lock", "");
+  std::filesystem::permissions(path + ".lock", std::filesystem::perms{0666});
+  CHECK(attempt(path) == path + ".tmp cannot be created: Permission denied");
+  CHECK(read_text(path) == before);
+  CHECK(said_in_unwritable_folder(folder.path(), [&] { return std::to_string(read_cache(path).value->size()); }) ==
+        "1");
+  CHECK_FALSE(std::filesystem::exists(folder.path("new.jsonl")));
 }
 
 TEST_CASE("on a full disk the file stays as it was") {

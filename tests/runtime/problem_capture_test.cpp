@@ -22,6 +22,7 @@
 #include "monitoring/monitored_launch.hpp"
 #include "monitoring/problem_file.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "tables.hpp"
 
 namespace flashdma_bwd::testing {
@@ -148,6 +149,28 @@ TEST_CASE("what cannot be written says why") {
   REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
   CHECK(append_to_problem_file(folder.file("pipe"), line(1)) == "it is no regular file");
   CHECK(append_to_problem_file("/dev/full", line(1)) == "it is no regular file");
+}
+
+TEST_CASE("in a folder that cannot be written nothing is captured, and what is there stays") {
+  if (!testing::somebody_may_not_write()) return;
+  const Folder folder;
+  const std::string path = folder.file("problems.txt"), absent = folder.file("absent.txt");
+  REQUIRE(append_to_problem_file(path, line(1)).empty());
+  std::filesystem::permissions(path, std::filesystem::perms{0444});
+  const auto attempt = [&](const std::string& file) {
+    return said_in_unwritable_folder(folder.file(""), [&] { return append_to_problem_file(file, line(2)); });
+  };
+  CHECK(attempt(path) == "it cannot be opened: Permission denied");
+  CHECK(attempt(absent) == "it cannot be opened: Permission denied");
+  CHECK(text_of(path) == kHeaderLine + line(1) + '\n');
+  CHECK_FALSE(std::filesystem::exists(absent));
+  const std::string warning = said_in_unwritable_folder(folder.file(""), [&] {
+    ProblemCapture capture(absent);
+    return add(capture, problem_with_batch(1)) + add(capture, problem_with_batch(2));
+  });
+  const std::string start = "FLASHDMA_BWD_CAPTURE names " + absent + ", and it cannot be opened: Permission denied. ";
+  CHECK(warning.find(start) == 0);
+  CHECK(warning.find("FLASHDMA_BWD_CAPTURE names ", start.size()) == std::string::npos);  // the second add says nothing
 }
 
 TEST_CASE("a full disk leaves whole lines") {

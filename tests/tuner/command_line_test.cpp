@@ -16,6 +16,7 @@
 #include "selection/configuration_name.hpp"
 #include "selection/problem_text.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/temporary_folder.hpp"
 #include "tuner/fake_device.hpp"
 #include "tuner/timing_model.hpp"
@@ -328,8 +329,9 @@ TEST_CASE("what is missing is built in a folder of its own", "[command-line]") {
 
   workshop.run = [](const std::vector<std::string>& command) { return command.front() == "cmake" ? 1 : 0; };
   workshop.gpu.kernels = {compiled.back()};
-  const Outcome failed = workshop.run_line({"tune", "--problems", workshop.path("problems.txt"), "--configs",
-                                            workshop.path("configs"), "--build", workshop.path("scratch")});
+  const Outcome failed =
+      workshop.run_line({"tune", "--problems", workshop.path("problems.txt"), "--store", workshop.path("m.jsonl"),
+                         "--configs", workshop.path("configs"), "--build", workshop.path("scratch")});
   CHECK(failed.code == kFailure);
   CHECK(failed.err.find("the build of the candidates cannot be configured; what was said is in ") != std::string::npos);
 }
@@ -352,7 +354,8 @@ TEST_CASE("bad input is said and nothing is written", "[command-line]") {
   refuses(workshop.tune({"--held-back", "nothing"}), kUsage, "--held-back: there is no grid `nothing`");
   refuses(workshop.tune({"--capture", workshop.path("none.txt")}), kFindings, "No such file or directory");
   write(workshop.path("bad.txt"), std::string(kProblemFileHeader) + "\nbf16 d=128 b=1 h=16 sq=-4 sk=4\n");
-  refuses(workshop.tune({"--problems", workshop.path("bad.txt")}), kFindings, "bad.txt:2: ");
+  refuses(workshop.tune({"--problems", workshop.path("bad.txt")}), kFindings,
+          "bad.txt:2:21: error: sq: `-4` is no number in 1 ... 2147483647 [out-of-range]");
 
   write(workshop.path("m.jsonl"), "{\"version\":1}\n");
   refuses(workshop.tune(), kFindings, "m.jsonl:1:1: error: a record has no `problem` [missing-key]");
@@ -424,6 +427,128 @@ TEST_CASE("the program says what it is and where it finds no GPU", "[command-lin
   const std::string configs = "--configs '" + (source_dir() / "configs").string() + '\'';
   CHECK(run("tune --grid smoke --measure /no/such " + configs) == kFailure);
   CHECK(read(err) == "flashdma-tune: /no/such: the measuring program cannot be run\n");
+}
+
+TEST_CASE("a store that is refused is refused before anything is built", "[command-line]") {
+  if (!testing::somebody_may_not_write()) return;
+  Workshop workshop;
+  workshop.gpu.kernels = {workshop.gpu.kernels.back()};
+  const auto tune_into = [&](const std::string& store) {
+    return workshop.run_line({"tune", "--problems", workshop.path("problems.txt"), "--store", store, "--configs",
+                              workshop.path("configs"), "--build", workshop.path("scratch"), "--keep-table"});
+  };
+  const auto refuses = [&](const std::string& store, int code, const std::string& words) {
+    const Outcome outcome = tune_into(store);
+    INFO(outcome.err);
+    CHECK(outcome.code == code);
+    CHECK(outcome.err.find(words) != std::string::npos);
+    CHECK(workshop.commands.empty());
+    CHECK_FALSE(fs::exists(workshop.path("scratch")));
+  };
+  refuses(workshop.path("no/such/m.jsonl"), kFailure, "m.jsonl: the store cannot be opened: No such file or directory");
+  write(workshop.path("damaged.jsonl"), "{\"version\":1}\n");
+  refuses(workshop.path("damaged.jsonl"), kFindings, "[missing-key]");
+  {
+    Store other;
+    REQUIRE(other.open(workshop.path("m.jsonl")).empty());
+    refuses(workshop.path("m.jsonl"), kFailure, "another flashdma-tune is measuring into this store");
+  }
+  fs::create_directory(workshop.path("shut"));
+  fs::permissions(workshop.folder.path(), fs::perms{0755});  // its files can be read by whoever it is
+  const std::string refusal = testing::said_in_unwritable_folder(workshop.path("shut"), [&] {
+    const Outcome outcome = tune_into(workshop.path("shut/m.jsonl"));
+    return std::to_string(outcome.code) + ", " + std::to_string(workshop.commands.size()) + " commands: " + outcome.err;
+  });
+  INFO(refusal);
+  CHECK(refusal.starts_with("3, 0 commands: "));
+  CHECK(refusal.find("shut/m.jsonl: the store cannot be opened: Permission denied") != std::string::npos);
+
+  tune_into(workshop.path("m.jsonl"));  // whose lock is free again
+  CHECK_FALSE(workshop.commands.empty());
+}
+
+TEST_CASE("two tuners do not build into one folder", "[command-line]") {
+  Workshop workshop;
+  const std::vector<std::string> compiled = workshop.gpu.kernels;
+  const std::string scratch = workshop.path("scratch");
+  const std::string refusal = scratch +
+                              ": another flashdma-tune builds in this folder, or measures what it built there: wait "
+                              "for it, or name another folder with --build";
+  const auto tune = [&] {
+    workshop.gpu.kernels = {compiled.back()};
+    return workshop.run_line({"tune", "--problems", workshop.path("problems.txt"), "--store", workshop.path("m.jsonl"),
+                              "--configs", workshop.path("configs"), "--build", scratch, "--keep-table"});
+  };
+  {
+    BuildLock other;
+    REQUIRE(other.take(scratch).empty());
+    CHECK(BuildLock().take(scratch) == refusal);
+    CHECK(testing::said_in_child([&] { return BuildLock().take(scratch); }) == refusal);
+    CHECK(BuildLock().take(workshop.path("elsewhere")).empty());
+    const Outcome outcome = tune();
+    CHECK(outcome.code == kFailure);
+    CHECK(outcome.err == "flashdma-tune: " + refusal + '\n');
+    CHECK(workshop.commands.empty());
+    CHECK(workshop.gpu.requests.empty());
+    CHECK_FALSE(fs::exists(scratch + "/generated"));
+  }
+  // The tuner itself holds the folder while it builds and while it measures what it built, and no longer.
+  int looks = 0, refusals = 0;
+  const auto look = [&] {
+    ++looks;
+    if (BuildLock().take(scratch) == refusal) ++refusals;
+  };
+  workshop.run = [&](const std::vector<std::string>& command) {
+    look();
+    if (command.back() == "flashdma-tune-measure") workshop.gpu.kernels = compiled;
+    return 0;
+  };
+  workshop.gpu.before = [&](const Request&) -> std::string {
+    look();
+    return {};
+  };
+  const Outcome outcome = tune();
+  INFO(outcome.err);
+  CHECK(outcome.code == kFine);
+  CHECK(workshop.gpu.requests.size() == kProblems);
+  CHECK(static_cast<std::size_t>(looks) == workshop.commands.size() + kProblems);
+  CHECK(refusals == looks);
+  CHECK(BuildLock().take(scratch).empty());
+}
+
+TEST_CASE("a folder that cannot be built in is said", "[command-line]") {
+  if (!testing::somebody_may_not_write()) return;
+  const TemporaryFolder folder;
+  const std::string scratch = folder.path("scratch");
+  const std::string what_to_do = "; --build names a folder that can be written";
+  const auto take = [&](const std::string& where) {
+    return testing::said_in_unwritable_folder(folder.path(), [&] { return BuildLock().take(where); });
+  };
+  CHECK(take(scratch) == scratch + ": the folder of the build cannot be made: Permission denied" + what_to_do);
+  const std::string here = folder.path().string();
+  CHECK(take(here) == here + "/tune.lock: the lock of the build cannot be opened: Permission denied" + what_to_do);
+  write(scratch, "a file");
+  CHECK(BuildLock().take(scratch) ==
+        scratch + ": the folder of the build cannot be made: Not a directory" + what_to_do);
+}
+
+TEST_CASE("a table that cannot be written loses no measurement", "[command-line]") {
+  if (!testing::somebody_may_not_write()) return;
+  Workshop workshop;
+  const std::string before = read(workshop.table());
+  fs::permissions(workshop.folder.path(), fs::perms{0777});  // the store goes there, whoever tunes
+  const std::string said = testing::said_in_unwritable_folder(workshop.path("configs/tables"), [&] {
+    const Outcome outcome = workshop.tune();
+    return std::to_string(outcome.code) + ": " + outcome.err;
+  });
+  INFO(said);
+  CHECK(said.starts_with("3: "));
+  CHECK(said.find("sm90.yaml: Permission denied") != std::string::npos);
+  CHECK(read(workshop.table()) == before);
+  CHECK(std::ranges::count(read(workshop.path("m.jsonl")), '\n') == kProblems);
+  CHECK(workshop.tune().code == kFine);
+  CHECK(workshop.gpu.requests.empty());  // what the first had measured is there
+  CHECK(read(workshop.table()) != before);
 }
 
 }  // namespace flashdma_bwd::tune::test

@@ -219,8 +219,9 @@ TEST_CASE("cross-validation asks each problem once, of a table that was made wit
   const std::vector<MeasuredProblem> measured =
       measure(configuration, dense_problems(128, 256, 32768, {1, 4, 16, 64}), 6);
   const Regrets held_back = cross_validate(rows, kSm90, kDevice, measured, kRegretBound);
-  CHECK(held_back.regrets.size() == measured.size());
-  CHECK(held_back.unmeasured.empty());
+  // What the shipped table chooses without its tuned rows is not always among the tiles of the model.
+  CHECK(held_back.regrets.size() + held_back.unmeasured.size() == measured.size());
+  CHECK(held_back.regrets.size() > measured.size() * 3 / 4);
   // A problem that its own table was made from is within the bound; held back, this model's are not all.
   const std::vector<Row> tuned = with_tuned_rows(rows, kSm90, merge(rows, kSm90, kDevice, measured));
   CHECK(regrets_of(tuned, kSm90, kDevice, measured).worst <= held_back.worst);
@@ -228,6 +229,22 @@ TEST_CASE("cross-validation asks each problem once, of a table that was made wit
   std::vector<int> sizes(5);
   for (const MeasuredProblem& problem : measured) ++sizes[static_cast<std::size_t>(fold_of(problem.problem, 5))];
   CHECK(std::ranges::min(sizes) > 0);
+}
+
+TEST_CASE("cross-validation says the same before tuned rows are in the table and after", "[regret]") {
+  const Configuration configuration = shipped();
+  const std::vector<Row> rows = rows_of(table_of(configuration, kSm90));
+  const std::vector<MeasuredProblem> measured =
+      measure(configuration, dense_problems(128, 256, 32768, {1, 4, 16, 64}), 6);
+  const Regrets before = cross_validate(rows, kSm90, kDevice, measured, kRegretBound);
+  const std::vector<TunedRow> tuned = merge(rows, kSm90, kDevice, measured);
+  REQUIRE_FALSE(tuned.empty());
+  const Regrets after = cross_validate(with_tuned_rows(rows, kSm90, tuned), kSm90, kDevice, measured, kRegretBound);
+  CHECK(after.regrets.size() == before.regrets.size());
+  CHECK(after.worst == before.worst);
+  CHECK(after.median == before.median);
+  // It is not what the table loses on what it was made from.
+  CHECK(after.worst > regrets_of(with_tuned_rows(rows, kSm90, tuned), kSm90, kDevice, measured).worst);
 }
 
 }  // namespace flashdma_bwd::generator::test

@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "generator/files.hpp"
 #include "selection/problem_text.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/temporary_folder.hpp"
 #include "tune/record_json.hpp"
 #include "tuner/fake_device.hpp"
@@ -22,6 +22,7 @@ using generator::test::check_expected;
 using generator::test::read;
 using generator::test::source_dir;
 using generator::test::write;
+using testing::said_in_unwritable_folder;
 using testing::TemporaryFolder;
 
 StoreContents contents_of(const std::string& text) {
@@ -149,16 +150,23 @@ TEST_CASE("a second tuner on the same store is refused, and loses nothing", "[st
 }
 
 TEST_CASE("a folder that cannot be written and a folder in the way are said", "[store]") {
+  if (!testing::somebody_may_not_write()) return;
   const TemporaryFolder folder;
   Store none;
   CHECK(none.open(folder.path() / "no/such/m.jsonl").find("No such file or directory") != std::string::npos);
   Store in_the_way;
   CHECK(in_the_way.open(folder.path()).find("Is a directory") != std::string::npos);
-  if (geteuid() == 0) return;  // root may write everywhere
-  chmod(folder.path().c_str(), 0500);
-  Store locked_out;
-  CHECK(locked_out.open(folder.path() / "m.jsonl").find("Permission denied") != std::string::npos);
-  chmod(folder.path().c_str(), 0700);
+  const auto refusal = [](const std::filesystem::path& path) {
+    return path.generic_string() +
+           ": the store cannot be opened: Permission denied; --store names a file in a folder that can be written";
+  };
+  const auto absent = folder.path() / "m.jsonl", there = folder.path() / "there.jsonl";
+  CHECK(said_in_unwritable_folder(folder.path(), [&] { return Store().open(absent); }) == refusal(absent));
+  CHECK_FALSE(std::filesystem::exists(absent));
+  write(there, lines(2));
+  std::filesystem::permissions(there, std::filesystem::perms{0444});
+  CHECK(said_in_unwritable_folder(folder.path(), [&] { return Store().open(there); }) == refusal(there));
+  CHECK(read(there) == lines(2));
 }
 
 TEST_CASE("a full disk keeps what was measured before", "[store]") {
@@ -176,6 +184,11 @@ TEST_CASE("a full disk keeps what was measured before", "[store]") {
   });
   CHECK(code == 0);
   CHECK(read(path) == lines(2));  // the half line went again
+  CHECK(contents_of(read(path)).measurements.size() == 2);
+  Store next;  // where there is room again, it goes on
+  REQUIRE(next.open(path).empty());
+  CHECK(next.append(test_measurement(384)).empty());
+  CHECK(read(path) == lines(3));
 }
 
 TEST_CASE("a tuner that is killed loses no measurement that it had finished", "[store]") {

@@ -1,7 +1,6 @@
 // Reading results and captures. See input_files.hpp.
 #include "report/input_files.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,22 +12,14 @@
 namespace flashdma_bwd::bench {
 namespace {
 
-// Whoever appends problems ends each line; one without an end may have lost the tail of a number.
-std::string unfinished_line(std::string_view text, const std::string& path) {
-  if (text.ends_with('\n')) return {};
-  const auto line = 1 + std::count(text.begin(), text.end(), '\n');
-  return path + ':' + std::to_string(line) +
-         ": the last line has no end, so it may be cut short: complete it with a newline, or remove it";
-}
-
 void read_capture(std::string_view text, const std::string& path, Inputs& inputs, std::vector<std::string>& errors) {
   Parsed<std::vector<flashdma_bwd::Problem>> problems = parse_problem_file(text, path);
   if (!problems) {
     errors.push_back(problems.error);
     return;
   }
-  if (std::string error = unfinished_line(text, path); !error.empty()) {
-    errors.push_back(std::move(error));
+  if (const auto fault = unfinished_line(text)) {
+    errors.push_back(path + ':' + std::to_string(fault->line) + ": " + fault->why);
     return;
   }
   inputs.captures.push_back({path, std::move(*problems.value)});

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "selection/line_text.hpp"
 #include "selection/number_text.hpp"
@@ -87,6 +88,14 @@ void print_problem(const Problem& p, Put&& put) {
 // --- parsing
 // ----------------------------------------------------------------------------------------------------------
 
+/// `where` is part of the text that is read.
+struct Fault {
+  FaultKind kind;
+  std::string_view where;
+  std::string why;
+};
+using MaybeFault = std::optional<Fault>;
+
 /// Each returns what is wrong with `text`, or nothing.
 std::string read_number(std::string_view text, std::int64_t low, std::int64_t high, std::int64_t& number) {
   std::string_view rest = text;
@@ -135,42 +144,57 @@ std::string read_named(std::string_view name, std::string_view value, Problem& p
   return read_density(value, problem.mask_density);
 }
 
-/// Collects what a text has and refuses what it has twice.
+/// Collects what a text has and where, and refuses what it has twice.
 class Names {
  public:
-  bool contains(std::string_view name) const { return std::find(seen_.begin(), seen_.end(), name) != seen_.end(); }
+  bool contains(std::string_view name) const { return find(name) != seen_.end(); }
+  /// The whole part, or an empty text.
+  std::string_view part(std::string_view name) const {
+    const auto seen = find(name);
+    return seen == seen_.end() ? std::string_view() : seen->second;
+  }
   /// Whether it is there for the first time.
-  bool add(std::string_view name) {
+  bool add(std::string_view name, std::string_view part) {
     if (contains(name)) return false;
-    seen_.push_back(name);
+    seen_.emplace_back(name, part);
     return true;
   }
 
  private:
-  std::vector<std::string_view> seen_;
+  using Seen = std::vector<std::pair<std::string_view, std::string_view>>;
+  Seen::const_iterator find(std::string_view name) const {
+    return std::find_if(seen_.begin(), seen_.end(), [&](const auto& seen) { return seen.first == name; });
+  }
+  Seen seen_;
 };
 
 constexpr std::string_view kDataType = "data type";
 
-std::string read_part(std::string_view part, Problem& problem, Names& names) {
+MaybeFault read_part(std::string_view part, Problem& problem, Names& names) {
   const bool has_value = part.find('=') != std::string_view::npos;
   std::string_view value = part;
   const std::string_view name = take_until(value, '=');
-  if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) return unknown(name);
+  if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames))
+    return Fault{FaultKind::unknown_part, part, unknown(name)};
   const auto type = enumerator<DataType>(name);
-  if (!names.add(type ? kDataType : name)) return (type ? "the data type" : quoted(name)) + " is given twice";
+  if (!names.add(type ? kDataType : name, part))
+    return Fault{FaultKind::repeated_part, part, (type ? "the data type" : quoted(name)) + " is given twice"};
 
   const auto flag =
       std::find_if(std::begin(kFlags), std::end(kFlags), [&](const FlagField& field) { return field.name == name; });
   const bool wants_value = !type && flag == std::end(kFlags);
-  if (has_value && !wants_value) return quoted(name) + " has no value: write " + quoted(name);
-  if (!has_value && wants_value) return quoted(name) + " needs a value: write `" + std::string(name) + "=<value>`";
+  if (has_value && !wants_value)
+    return Fault{FaultKind::value_form, part, quoted(name) + " has no value: write " + quoted(name)};
+  if (!has_value && wants_value)
+    return Fault{FaultKind::value_form, part,
+                 quoted(name) + " needs a value: write `" + std::string(name) + "=<value>`"};
   if (type)
     problem.data_type = *type;
   else if (flag != std::end(kFlags))
     problem.*flag->flag = true;
   else if (std::string error = read_named(name, value, problem); !error.empty())
-    return std::string(name) + ": " + error;
+    return Fault{name == "bias" || name == "layout" ? FaultKind::unknown_word : FaultKind::out_of_range, part,
+                 std::string(name) + ": " + error};
   return {};
 }
 
@@ -181,30 +205,63 @@ std::string missing(const Names& names) {
   return {};
 }
 
-/// Rules between parts.
-std::string violation(const Problem& p, const Names& names) {
+/// Rules between parts. `text` is the whole.
+MaybeFault violation(std::string_view text, const Problem& p, const Names& names) {
   if (p.heads % p.heads_kv != 0)
-    return "h=" + std::to_string(p.heads) + " is no multiple of hk=" + std::to_string(p.heads_kv) +
-           ": each KV head serves the same number of heads";
+    return Fault{FaultKind::out_of_range, names.part("hk"),
+                 "h=" + std::to_string(p.heads) + " is no multiple of hk=" + std::to_string(p.heads_kv) +
+                     ": each KV head serves the same number of heads"};
   std::int64_t rows = 0;
   if (__builtin_mul_overflow(p.batch * p.heads, std::max(p.seqlen_q, p.seqlen_k), &rows))
-    return "b, h and the longer of sq and sk have a product that 64 bits cannot hold";
-  if (p.bias_copies && p.bias != BiasKind::tile) return "`bias_copies` without `bias=tile`: no other bias is copied";
+    return Fault{FaultKind::out_of_range, text,
+                 "b, h and the longer of sq and sk have a product that 64 bits cannot hold"};
+  if (p.bias_copies && p.bias != BiasKind::tile)
+    return Fault{FaultKind::missing_part, names.part("bias_copies"),
+                 "`bias_copies` without `bias=tile`: no other bias is copied"};
   for (const std::string_view name : {"layout", "density"})
-    if (names.contains(name) && !p.masked) return quoted(name) + " without `masked`: it describes a mask";
+    if (names.contains(name) && !p.masked)
+      return Fault{FaultKind::missing_part, names.part(name), quoted(name) + " without `masked`: it describes a mask"};
   return {};
 }
 
-std::string read_problem(std::string_view text, Problem& problem) {
+MaybeFault read_problem(std::string_view text, Problem& problem) {
   Names names;
-  while (!text.empty()) {
-    const std::string_view part = take_until(text, ' ');
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view part = take_until(rest, ' ');
     if (part.empty()) continue;
-    if (std::string error = read_part(part, problem, names); !error.empty()) return error;
+    if (MaybeFault fault = read_part(part, problem, names)) return fault;
   }
-  if (std::string error = missing(names); !error.empty()) return error;
+  if (std::string error = missing(names); !error.empty()) return Fault{FaultKind::missing_part, text, std::move(error)};
   if (!names.contains("hk")) problem.heads_kv = problem.heads;
-  return violation(problem, names);
+  return violation(text, problem, names);
+}
+
+/// Takes the next line off `text`, without its end.
+std::string_view take_line(std::string_view& text) {
+  std::string_view line = take_until(text, '\n');
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+/// The file but for whether its last line is finished.
+ProblemFile read_lines(std::string_view text) {
+  ProblemFile file;
+  if (const std::string_view header = take_line(text); header != kProblemFileHeader) {
+    file.faults.push_back(
+        {FaultKind::header, "the first line must be " + quoted(kProblemFileHeader), 1, 0, header.size()});
+    return file;
+  }
+  for (int number = 2; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (line.empty() || line[0] == '#') continue;
+    Problem problem;
+    if (MaybeFault fault = read_problem(line, problem))
+      file.faults.push_back({fault->kind, std::move(fault->why), number,
+                             static_cast<std::size_t>(fault->where.data() - line.data()), fault->where.size()});
+    else
+      file.problems.push_back(problem);
+  }
+  return file;
 }
 
 }  // namespace
@@ -225,30 +282,32 @@ ProblemTextBuffer::ProblemTextBuffer(const Problem& problem) {
 
 Parsed<Problem> parse_problem_text(std::string_view text) {
   Problem problem;
-  if (std::string error = read_problem(text, problem); !error.empty()) return Parsed<Problem>::failure(error);
+  if (const MaybeFault fault = read_problem(text, problem)) return Parsed<Problem>::failure(fault->why);
   return problem;
 }
 
+std::optional<ProblemFault> unfinished_line(std::string_view text) {
+  if (text.empty() || text.ends_with('\n')) return {};
+  const auto line = static_cast<int>(1 + std::count(text.begin(), text.end(), '\n'));
+  text.remove_prefix(text.rfind('\n') + 1);  // npos + 1 is 0
+  return ProblemFault{FaultKind::unfinished,
+                      "the last line has no end, so it may be cut short: complete it with a newline, or remove it",
+                      line, take_line(text).size(), 0};
+}
+
+ProblemFile read_problem_file(std::string_view text) {
+  ProblemFile file = read_lines(text);
+  const bool is_other_file = !file.faults.empty() && file.faults.front().kind == FaultKind::header;
+  if (std::optional<ProblemFault> fault = unfinished_line(text); fault && !is_other_file)
+    file.faults.push_back(*std::move(fault));
+  return file;
+}
+
 Parsed<std::vector<Problem>> parse_problem_file(std::string_view text, const std::string& path) {
-  std::vector<Problem> problems;
-  int line_number = 0;
-  const auto failure = [&](const std::string& why) {
-    return Parsed<std::vector<Problem>>::failure(path + ':' + std::to_string(line_number) + ": " + why);
-  };
-  while (!text.empty() || line_number == 0) {
-    std::string_view line = take_until(text, '\n');
-    ++line_number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line_number == 1) {
-      if (line != kProblemFileHeader) return failure("the first line must be " + quoted(kProblemFileHeader));
-      continue;
-    }
-    if (line.empty() || line[0] == '#') continue;
-    Parsed<Problem> parsed = parse_problem_text(line);
-    if (!parsed) return failure(parsed.error);
-    problems.push_back(*parsed.value);
-  }
-  return problems;
+  ProblemFile file = read_lines(text);
+  if (file.faults.empty()) return std::move(file.problems);
+  const ProblemFault& first = file.faults.front();
+  return Parsed<std::vector<Problem>>::failure(path + ':' + std::to_string(first.line) + ": " + first.why);
 }
 
 }  // namespace flashdma_bwd

@@ -21,8 +21,8 @@ class TuneRun {
 
   int run() {
     using Step = int (TuneRun::*)();
-    for (const Step step : {&TuneRun::read_inputs, &TuneRun::meet_device, &TuneRun::plan, &TuneRun::build,
-                            &TuneRun::open_store, &TuneRun::measure, &TuneRun::conclude}) {
+    for (const Step step : {&TuneRun::read_inputs, &TuneRun::meet_device, &TuneRun::plan, &TuneRun::open_store,
+                            &TuneRun::build, &TuneRun::measure, &TuneRun::conclude}) {
       if (const int code = (this->*step)(); code != kFine) return code;
       if (finished_) return kFine;
     }
@@ -33,8 +33,8 @@ class TuneRun {
   int read_inputs();
   int meet_device();
   int plan();
+  int open_store();  // before the build, which takes long: a store that is refused is refused at once
   int build();
-  int open_store();
   int measure();
   int conclude();
   void keep_compiled();
@@ -47,6 +47,7 @@ class TuneRun {
   const generator::Table* table_ = nullptr;
   const generator::ArchitectureSpec* spec_ = nullptr;
   std::vector<Problem> problems_, held_back_;
+  BuildLock build_lock_;  ///< longer than the device, which starts its program anew when that dies
   std::unique_ptr<Device> device_;
   DeviceDescription description_;
   std::vector<Task> tasks_;
@@ -61,9 +62,11 @@ int TuneRun::read_inputs() {
   std::optional<std::vector<Problem>> held_back = held_back_problems(options_, around_);
   if (!held_back) return kUsage;
   held_back_ = *std::move(held_back);
-  for (const std::string& path : options_.problem_files)
-    if (const std::string error = add_problem_file(path, problems_); !error.empty())
-      return refuse(around_, kFindings, error);
+  generator::Diagnostics diagnostics;
+  std::vector<generator::SourceFile> sources;
+  for (const std::string& path : options_.problem_files) add_problem_file(path, problems_, diagnostics, sources);
+  show_findings(diagnostics, sources, around_);
+  if (!diagnostics.empty()) return kFindings;
   problems_.insert(problems_.end(), held_back_.begin(), held_back_.end());
   if (problems_.empty())
     return refuse(around_, kUsage, "there are no problems to tune: name some with --grid, --problems or --capture");
@@ -119,11 +122,21 @@ int TuneRun::plan() {
   return kFine;
 }
 
+int TuneRun::open_store() {
+  if (const std::string error = store_.open(options_.store); !error.empty()) return refuse(around_, kFailure, error);
+  std::optional<StoreContents> contents = read_shown(store_.source(), around_);
+  if (!contents) return kFindings;
+  known_ = std::move(contents->measurements);
+  return kFine;
+}
+
 int TuneRun::build() {
   std::set<std::string> wanted;
   for (const Task& task : tasks_) wanted.insert(task.kernels.begin(), task.kernels.end());
   const std::set<std::string> compiled(description_.kernels.begin(), description_.kernels.end());
   if (options_.loop.candidates != CandidateChoice::compiled && !std::ranges::includes(compiled, wanted)) {
+    if (const std::string error = build_lock_.take(options_.build); !error.empty())
+      return refuse(around_, kFailure, error);
     std::vector<KernelConfig> kernels;
     kernels.reserve(wanted.size());
     for (const std::string& name : wanted) kernels.push_back(*parse_configuration_name(name).value);
@@ -151,14 +164,6 @@ void TuneRun::keep_compiled() {
     around_.err << "the table's choice is not in this build, its problems keep their rows: " << name << '\n';
   if (tasks_.size() < before)
     around_.err << before - tasks_.size() << " problems have no candidate in this build and are left out\n";
-}
-
-int TuneRun::open_store() {
-  if (const std::string error = store_.open(options_.store); !error.empty()) return refuse(around_, kFailure, error);
-  std::optional<StoreContents> contents = read_shown(store_.source(), around_);
-  if (!contents) return kFindings;
-  known_ = std::move(contents->measurements);
-  return kFine;
 }
 
 int TuneRun::measure() {
