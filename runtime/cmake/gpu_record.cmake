@@ -9,13 +9,15 @@
 #         by commas; empty: all that are in generated/)
 #
 # A kernel's hash covers the device code of its family and what all families share, the headers that define a configuration,
-# the launch path, and the statement that instantiates it.
+# the launch path, and the statement that instantiates it. Which problems a kernel serves the tables say, whose hash stands beside.
 cmake_minimum_required(VERSION 3.25)
 
 # The hash of all files below runtime/kernels that a family's kernels are made of.
 function(hash_of_family family result)
   file(GLOB_RECURSE files RELATIVE "${SOURCE}" "${SOURCE}/runtime/kernels/common/*" "${SOURCE}/runtime/kernels/plan/*"
-       "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp" "${SOURCE}/runtime/src/launch.*")
+       "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp"
+       "${SOURCE}/runtime/src/launch.*" "${SOURCE}/runtime/src/split.*" "${SOURCE}/runtime/src/last_items.*"
+       "${SOURCE}/runtime/src/list_schedule.*" "${SOURCE}/runtime/src/tile_steps.*")
   list(FILTER files EXCLUDE REGEX "\\.md$")
   list(SORT files)
   set(text "")
@@ -53,6 +55,18 @@ macro(read_kernels)
   list(SORT NAMES)
 endmacro()
 
+# Sets `result` to the hash of the tables that generated/ is made of.
+function(read_table_hash result)
+  set(${result} "unknown" PARENT_SCOPE)
+  if(EXISTS "${SOURCE}/generated/manifest.json")
+    file(READ "${SOURCE}/generated/manifest.json" manifest)
+    string(JSON hash ERROR_VARIABLE error GET "${manifest}" table_hash)
+    if(NOT error)
+      set(${result} "${hash}" PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 # How many and which: "3 of 480 kernels", and the first names.
 function(print_kernels heading names)
   list(LENGTH names count)
@@ -72,6 +86,7 @@ endfunction()
 
 read_kernels()
 list(LENGTH NAMES kernel_count)
+read_table_hash(table_hash)
 
 if(MODE STREQUAL "compare")
   if(NOT EXISTS "${RECORD}")
@@ -79,10 +94,14 @@ if(MODE STREQUAL "compare")
     return()
   endif()
   file(READ "${RECORD}" record)
-  foreach(field gpu driver toolkit commit date passed failed skipped)
-    string(JSON ${field} GET "${record}" ${field})
+  foreach(field gpu driver toolkit commit table_hash date passed failed skipped)
+    string(JSON recorded_${field} GET "${record}" ${field})
   endforeach()
-  message("last GPU run: ${gpu}, driver ${driver}, ${toolkit}, commit ${commit}, ${date}: ${passed} tests passed, ${failed} failed, ${skipped} skipped")
+  message("last GPU run: ${recorded_gpu}, driver ${recorded_driver}, ${recorded_toolkit}, commit ${recorded_commit}, ${recorded_date}: "
+          "${recorded_passed} tests passed, ${recorded_failed} failed, ${recorded_skipped} skipped")
+  if(NOT recorded_table_hash STREQUAL table_hash)
+    message("the tables have changed since, from ${recorded_table_hash} to ${table_hash}: kernels may serve other problems than then")
+  endif()
   # One pass over the object's text: a look-up of each member would parse it anew each time.
   string(JSON kernels GET "${record}" kernels)
   string(REGEX MATCHALL "\"[a-z0-9_]+\" *: *\"[0-9a-f]+\"" members "${kernels}")
@@ -122,6 +141,7 @@ elseif(MODE STREQUAL "write")
   foreach(field gpu driver toolkit commit)
     string(APPEND text "  \"${field}\": \"${ENVIRONMENT_${field}}\",\n")
   endforeach()
+  string(APPEND text "  \"table_hash\": \"${table_hash}\",\n")
   string(APPEND text "  \"date\": \"${date}\",\n  \"passed\": ${passed},\n  \"failed\": ${failures},\n  \"skipped\": ${skipped},\n"
                      "  \"kernels\": {")
   set(separator "\n")

@@ -1,8 +1,10 @@
-# Writes a record for a small tree of its own and compares it: nothing changed, a kernel's statement changed, a kernel added, and
-# device code that all kernels share changed.
+# Writes a record for a small tree of its own and compares it: nothing changed, a kernel's statement changed, a kernel added, the
+# tables changed, and device code or a part of the launch path that all kernels share changed.
 file(REMOVE_RECURSE "${SANDBOX}")
 file(WRITE "${SANDBOX}/runtime/kernels/common/shared.cuh" "// shared\n")
 file(WRITE "${SANDBOX}/runtime/kernels/ampere/main.cuh" "// main\n")
+file(WRITE "${SANDBOX}/runtime/src/split.cpp" "// split\n")
+file(WRITE "${SANDBOX}/generated/manifest.json" "{\"table_hash\": \"0123\"}\n")
 set(unit "${SANDBOX}/generated/kernels/sm80/group.cu")
 set(one "FLASHDMA_BWD_AMPERE_KERNEL(bwd_sm80_one,\n                           KernelConfig{.head_dim = 64})\n")
 set(two "FLASHDMA_BWD_AMPERE_KERNEL(bwd_sm80_two, KernelConfig{.head_dim = 128})\n")
@@ -29,6 +31,11 @@ expect(compare "changed since: 1\n  bwd_sm80_two\n$")
 file(WRITE "${unit}" "${one}${two}FLASHDMA_BWD_AMPERE_KERNEL(bwd_sm80_three, KernelConfig{.head_dim = 32})\n")
 expect(compare "did not run there: 1\n  bwd_sm80_three\n$")
 file(WRITE "${unit}" "${one}${two}")
+file(WRITE "${SANDBOX}/generated/manifest.json" "{\"table_hash\": \"4567\"}\n")
+expect(compare "the tables have changed since, from 0123 to 4567.*all 2 kernels are as they were then")
+file(WRITE "${SANDBOX}/runtime/src/split.cpp" "// changed\n")
+expect(compare "changed since: 2\n  bwd_sm80_one\n  bwd_sm80_two\n$")
+file(WRITE "${SANDBOX}/runtime/src/split.cpp" "// split\n")
 file(WRITE "${SANDBOX}/runtime/kernels/common/shared.cuh" "// changed\n")
 expect(compare "changed since: 2\n  bwd_sm80_one\n  bwd_sm80_two\n$")
 file(WRITE "${SANDBOX}/environment.txt" "gpu=NVIDIA Test\ndriver=1.2\ntoolkit=CUDA 13.0\ncommit=abd\nkernels=bwd_sm80_one\n")
