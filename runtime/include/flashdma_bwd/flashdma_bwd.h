@@ -1,4 +1,5 @@
-/* The C ABI of flashdma_bwd: the backward pass of dynamic mask attention on NVIDIA GPUs.
+/** \file
+ * The C ABI of flashdma_bwd: the backward pass of dynamic mask attention on NVIDIA GPUs.
  *
  * The mathematics, for each batch and head (natural logarithms and exponentials):
  *
@@ -35,28 +36,29 @@
 extern "C" {
 #endif
 
-/* A CUDA stream (cudaStream_t), named so that this header needs no CUDA. NULL is the legacy default stream. */
+/** A CUDA stream (cudaStream_t), named so that this header needs no CUDA. NULL is the legacy default stream. */
 typedef struct CUstream_st* flashdma_bwd_stream;
 
 typedef enum flashdma_bwd_code {
   FLASHDMA_BWD_OK = 0,
-  FLASHDMA_BWD_INVALID_ARGUMENT = 1,         /* the message names the argument and the rule */
-  FLASHDMA_BWD_UNSUPPORTED = 2,              /* a valid problem, or a field, that this version does not compute */
-  FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE = 3, /* no compiled kernels can run on this GPU */
-  FLASHDMA_BWD_NOT_COMPILED = 4, /* the chosen kernel is not in this build; the message names the profile that has it */
-  FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /* the message has the bytes needed and given */
-  FLASHDMA_BWD_CUDA_ERROR = 6,          /* the message has the call and CUDA's own words */
+  FLASHDMA_BWD_INVALID_ARGUMENT = 1,         /**< the message names the argument and the rule */
+  FLASHDMA_BWD_UNSUPPORTED = 2,              /**< a valid problem, or a field, that this version does not compute */
+  FLASHDMA_BWD_UNSUPPORTED_ARCHITECTURE = 3, /**< no compiled kernels can run on this GPU */
+  FLASHDMA_BWD_NOT_COMPILED =
+      4, /**< the chosen kernel is not in this build; the message names the profile that has it */
+  FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /**< the message has the bytes needed and given */
+  FLASHDMA_BWD_CUDA_ERROR = 6,          /**< the message has the call and CUDA's own words */
   FLASHDMA_BWD_OVERRIDE_ERROR =
-      7 /* FLASHDMA_BWD_KERNEL, _TABLE, _ARCH or _TUNE_* (or their API forms) cannot be honoured */
+      7 /**< FLASHDMA_BWD_KERNEL, _TABLE, _ARCH or _TUNE_* (or their API forms) cannot be honoured */
 } flashdma_bwd_code;
 
 typedef enum flashdma_bwd_data_type {
   FLASHDMA_BWD_FP16 = 0,
   FLASHDMA_BWD_BF16 = 1,
-  FLASHDMA_BWD_FP32 = 2 /* only for bias, where it is a key vector, and for dBias */
+  FLASHDMA_BWD_FP32 = 2 /**< only for bias, where it is a key vector, and for dBias */
 } flashdma_bwd_data_type;
 
-/* One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head +
+/** One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head +
  * c. Fixed length: [batch, seqlen, heads, head_dim]. Variable length (packed): [total, heads, head_dim], stride_batch
  * ignored. data must be 16-byte aligned and the strides multiples of 8 elements. A stride of an input may be 0. */
 typedef struct flashdma_bwd_tensor {
@@ -66,207 +68,222 @@ typedef struct flashdma_bwd_tensor {
   int64_t stride_head;
 } flashdma_bwd_tensor;
 
-/* How a mask says which pairs it keeps. Contents are read on the device, where nothing can be refused: what has no
+/** How a mask says which pairs it keeps. Contents are read on the device, where nothing can be refused: what has no
  * sense there masks or is passed over, as each says. */
 typedef enum flashdma_bwd_mask_encoding {
-  /* A byte a pair, [batch, heads, seqlen_q, seqlen_k]: 0 masks, anything else keeps. */
+  /** A byte a pair, [batch, heads, seqlen_q, seqlen_k]: 0 masks, anything else keeps. */
   FLASHDMA_BWD_ENCODING_BYTES = 0,
-  /* A bit a pair, [batch, heads, seqlen_q, ceil(seqlen_k / 8)] bytes: key k is bit k % 8 of byte k / 8, 1 keeps. rows
+  /** A bit a pair, [batch, heads, seqlen_q, ceil(seqlen_k / 8)] bytes: key k is bit k % 8 of byte k / 8, 1 keeps. rows
    * and columns count pairs, as with bytes, and are broadcast as there; strides are in bytes and stride_column is
    * ignored. Bits past the last column do not matter. Rows that begin at multiples of 8 bytes are read fastest. */
   FLASHDMA_BWD_ENCODING_BITS = 1,
-  /* The keys that all queries see, int32 [batch, heads, n]: rows is 1 and columns is n, in any order. Numbers that are
+  /** The keys that all queries see, int32 [batch, heads, n]: rows is 1 and columns is n, in any order. Numbers that are
    * no key, negative ones among them, are passed over wherever they stand, so that lists may be padded with -1; a key
    * that stands twice counts once. */
   FLASHDMA_BWD_ENCODING_KEY_LIST = 2,
-  /* The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
+  /** The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
    * seqlen_k, or 1 for all keys alike. Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column 2.
    * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. */
   FLASHDMA_BWD_ENCODING_INTERVALS = 3,
-  /* A byte a block of mask_block_q queries x mask_block_k keys, as FLASHDMA_BWD_ENCODING_BYTES for all pairs of the
+  /** A byte a block of mask_block_q queries x mask_block_k keys, as FLASHDMA_BWD_ENCODING_BYTES for all pairs of the
    * block: rows is ceil(seqlen_q / mask_block_q), or 1, and columns is ceil(seqlen_k / mask_block_k), or 1. */
   FLASHDMA_BWD_ENCODING_BLOCKS = 4
 } flashdma_bwd_mask_encoding;
 
-/* A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or broadcast.
- * batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The stride of a
- * dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor. stride_column must be 1
- * where columns > 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are multiples of 16 bytes
- * and whose strides are multiples of 8 elements may have faster kernels, with dBias where seqlen_k is one, too. With
- * variable length, rows and columns are positions within a sequence and seqlen_q and seqlen_k the maxima. A mask of
- * another encoding than bytes has the rows, columns and strides that its encoding says. */
+/** A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or
+ * broadcast. batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The
+ * stride of a dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor.
+ * stride_column must be 1 where columns > 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are
+ * multiples of 16 bytes and whose strides are multiples of 8 elements may have faster kernels, with dBias where
+ * seqlen_k is one, too. With variable length, rows and columns are positions within a sequence and seqlen_q and
+ * seqlen_k the maxima. A mask of another encoding than bytes has the rows, columns and strides that its encoding says.
+ */
 typedef struct flashdma_bwd_pair_tensor {
-  void* data;        /* NULL: there is none */
-  int32_t data_type; /* flashdma_bwd_data_type; ignored for the mask */
-  int32_t encoding;  /* of the mask: flashdma_bwd_mask_encoding; else 0 */
+  void* data;        /**< NULL: there is none */
+  int32_t data_type; /**< flashdma_bwd_data_type; ignored for the mask */
+  int32_t encoding;  /**< of the mask: flashdma_bwd_mask_encoding; else 0 */
   int64_t batch, heads, rows, columns;
   int64_t stride_batch, stride_head, stride_row, stride_column;
 } flashdma_bwd_pair_tensor;
 
-/* Which representation a mask plan holds. */
+/** Which representation a mask plan holds. */
 typedef enum flashdma_bwd_key_layout {
-  FLASHDMA_BWD_LAYOUT_NATURAL = 0,   /* 64x64 atoms of bits with classes, keys in their own order */
-  FLASHDMA_BWD_LAYOUT_COMPACTED = 1, /* active keys only: the mask has one row */
-  FLASHDMA_BWD_LAYOUT_REORDERED = 2 /* atoms of active keys in an order in which keys with alike queries share a tile */
+  FLASHDMA_BWD_LAYOUT_NATURAL = 0,   /**< 64x64 atoms of bits with classes, keys in their own order */
+  FLASHDMA_BWD_LAYOUT_COMPACTED = 1, /**< active keys only: the mask has one row */
+  FLASHDMA_BWD_LAYOUT_REORDERED =
+      2 /**< atoms of active keys in an order in which keys with alike queries share a tile */
 } flashdma_bwd_key_layout;
 
-/* Which layout is made of a mask. */
+/** Which layout is made of a mask. */
 typedef enum flashdma_bwd_mask_layout {
-  /* Compacted where the mask has one row. Natural with a tile bias and with fewer than 2048 keys. Else reordered, where
-   * each mask of the batch x heads keeps the keys' own order if, counted on the device, another would save no tiles. */
+  /** Compacted where the mask has one row. Natural with a tile bias and with fewer than 2048 keys. Else reordered,
+   * where each mask of the batch x heads keeps the keys' own order if, counted on the device, another would save no
+   * tiles. */
   FLASHDMA_BWD_MASK_AUTO = 0,
   FLASHDMA_BWD_MASK_NATURAL = 1,
-  FLASHDMA_BWD_MASK_COMPACTED = 2, /* the mask must have one row */
-  FLASHDMA_BWD_MASK_REORDERED = 3  /* every mask is reordered, whether it saves tiles or not */
+  FLASHDMA_BWD_MASK_COMPACTED = 2, /**< the mask must have one row */
+  FLASHDMA_BWD_MASK_REORDERED = 3  /**< every mask is reordered, whether it saves tiles or not */
 } flashdma_bwd_mask_layout;
 
-/* What a reordered plan found on the device: plan.memory begins with one for each of the plan's batch x heads, once the
- * building has run. */
+/** What a reordered plan found on the device: plan.memory begins with one for each of the plan's batch x heads, once
+ * the building has run. */
 typedef struct flashdma_bwd_key_order {
-  int32_t keys;          /* in the order: those with an active pair, or all */
-  int32_t natural;       /* 1: the keys kept their own order */
-  int32_t natural_tiles; /* tiles of 64 queries x 128 keys with an active pair, in the keys' own order */
-  int32_t ordered_tiles; /* in the other order, at most: from the first to the last active query of each 128 keys */
+  int32_t keys;          /**< in the order: those with an active pair, or all */
+  int32_t natural;       /**< 1: the keys kept their own order */
+  int32_t natural_tiles; /**< tiles of 64 queries x 128 keys with an active pair, in the keys' own order */
+  int32_t ordered_tiles; /**< in the other order, at most: from the first to the last active query of each 128 keys */
 } flashdma_bwd_key_order;
 
-/* A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls
+/** A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls
  * whose mask is the same, whatever their head dim, bias, data type or, within the bounds below, causality. It refers to
  * caller-owned device memory. */
 typedef struct flashdma_bwd_mask_plan {
   uint32_t struct_size;
-  int32_t layout;                           /* flashdma_bwd_key_layout */
-  int64_t batch, heads, seqlen_q, seqlen_k; /* of the mask: batch and heads as given, rows 1 or seqlen_q */
-  void* memory;                             /* device */
+  int32_t layout;                           /**< flashdma_bwd_key_layout */
+  int64_t batch, heads, seqlen_q, seqlen_k; /**< of the mask: batch and heads as given, rows 1 or seqlen_q */
+  void* memory;                             /**< device */
   size_t bytes;
-  /* Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset are masked: causality and windows of
+  /** Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset are masked: causality and windows of
    * the arguments that the plan was built with hide them, and those of a call must hide them, too; a call that hides
    * more is a little slower. Without such limits, or with variable length, the plan holds all pairs. */
   int64_t lowest_offset, highest_offset;
 } flashdma_bwd_mask_plan;
 
-/* flags of flashdma_bwd_arguments */
-#define FLASHDMA_BWD_FLAG_DETERMINISTIC 1u /* bitwise the same result on every run */
-#define FLASHDMA_BWD_FLAG_TABLE_ONLY 2u    /* ignore the overrides of the environment, and measured choices */
+/** flags of flashdma_bwd_arguments */
+#define FLASHDMA_BWD_FLAG_DETERMINISTIC 1u /**< bitwise the same result on every run */
+#define FLASHDMA_BWD_FLAG_TABLE_ONLY 2u    /**< ignore the overrides of the environment, and measured choices */
 
 typedef struct flashdma_bwd_arguments {
-  uint32_t struct_size; /* set by flashdma_bwd_arguments_init */
+  uint32_t struct_size; /**< set by flashdma_bwd_arguments_init */
   uint32_t flags;
 
-  /* The problem. */
-  int32_t data_type;                 /* FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16 */
-  int32_t head_dim;                  /* a multiple of 8, 8 ... 256 */
-  int64_t batch, heads, heads_kv;    /* heads is a multiple of heads_kv */
-  int64_t seqlen_q, seqlen_k;        /* variable length: the longest sequence, or more */
-  float scale;                       /* of the scores; init leaves 0, which means 1/sqrt(head_dim) */
-  float softcap;                     /* 0: none; else 0.001 ... 1000000 */
-  int32_t causal;                    /* 0 or 1 */
-  int32_t mask_density;              /* active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
-  int64_t window_left, window_right; /* -1: unlimited */
+  /** The problem. */
+  int32_t data_type;              /**< FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16 */
+  int32_t head_dim;               /**< a multiple of 8, 8 ... 256 */
+  int64_t batch, heads, heads_kv; /**< heads is a multiple of heads_kv */
+  int64_t seqlen_q, seqlen_k;     /**< variable length: the longest sequence, or more */
+  float scale;                    /**< of the scores; init leaves 0, which means 1/sqrt(head_dim) */
+  float softcap;                  /**< 0: none; else 0.001 ... 1000000 */
+  int32_t causal;                 /**< 0 or 1 */
+  int32_t mask_density;           /**< active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
+  int64_t window_left, window_right; /**< -1: unlimited */
 
-  /* A shard of longer sequences: position of its first query and key, and the whole lengths (0: seqlen_q, seqlen_k). */
+  /** A shard of longer sequences: position of its first query and key, and the whole lengths (0: seqlen_q, seqlen_k).
+   */
   int64_t query_offset, key_offset, global_seqlen_q, global_seqlen_k;
 
-  /* Variable length: device pointers to batch + 1 int32 offsets into the packed tensors, or NULL for fixed length. Both
-   * or neither. */
+  /** Variable length: device pointers to batch + 1 int32 offsets into the packed tensors, or NULL for fixed length.
+   * Both or neither. */
   const int32_t* cu_seqlens_q;
   const int32_t* cu_seqlens_k;
-  int64_t total_q, total_k; /* rows of the packed tensors */
+  int64_t total_q, total_k; /**< rows of the packed tensors */
 
-  /* Inputs. */
+  /** Inputs. */
   flashdma_bwd_tensor q, k, v, out, d_out;
-  /* float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
-   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf. */
+  /** float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
+   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf, and all
+   * its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of more of which these are a
+   * part: P is at most 1, and above 4 it may overflow. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
-  int32_t lse_base_two; /* 0: natural logarithm; 1: base 2 */
-  int32_t mask_layout;  /* flashdma_bwd_mask_layout: what is made of mask; init leaves the library's choice */
+  int32_t lse_base_two; /**< 0: natural logarithm; 1: base 2 */
+  int32_t mask_layout;  /**< flashdma_bwd_mask_layout: what is made of mask; init leaves the library's choice */
   flashdma_bwd_pair_tensor mask;
-  flashdma_bwd_pair_tensor bias;
+  flashdma_bwd_pair_tensor bias; /**< of Q's type, or FP32 where it is a key vector */
   const flashdma_bwd_mask_plan*
-      plan; /* NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
+      plan; /**< NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
 
-  /* Outputs. All rows are written. A NULL d_bias.data skips it; its shape must be the bias's, its strides are its own,
-   * its type the bias's or FP32. */
+  /** Outputs, which share no memory with the inputs or each other. All rows are written. A NULL d_bias.data skips it;
+   * its shape must be the bias's, its strides are its own, its type the bias's or FP32. */
   flashdma_bwd_tensor d_q, d_k, d_v;
   flashdma_bwd_pair_tensor d_bias;
 
-  /* Room for what comes: must be 0 or NULL, otherwise FLASHDMA_BWD_UNSUPPORTED names the field. */
-  const float* d_lse;                                         /* gradient of the logsumexp */
-  const float* row_dot;                                       /* externally computed D */
-  float beta_q, beta_k, beta_v, beta_bias;                    /* 0 writes, 1 adds */
-  float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /* float32 outputs */
-  int32_t sm_limit;                                           /* CTAs to use at most */
-  /* Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
+  /** Room for what comes: must be 0 or NULL, otherwise FLASHDMA_BWD_UNSUPPORTED names the field. */
+  const float* d_lse;                                         /**< gradient of the logsumexp */
+  const float* row_dot;                                       /**< externally computed D */
+  float beta_q, beta_k, beta_v, beta_bias;                    /**< 0 writes, 1 adds */
+  float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /**< float32 outputs */
+  int32_t sm_limit;                                           /**< CTAs to use at most */
+  /** Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
   uint16_t mask_block_q, mask_block_k;
-  uint64_t tag;       /* the caller's name for this problem: hooks report it, nothing else reads it */
-  const char* kernel; /* canonical name of the kernel to use instead of the table's choice; NULL: the table */
+  uint64_t tag;       /**< the caller's name for this problem: hooks report it, nothing else reads it */
+  const char* kernel; /**< canonical name of the kernel to use instead of the table's choice; NULL: the table */
 } flashdma_bwd_arguments;
 
-/* What selection decided. Strings are static or owned by the library for its lifetime. */
+/** What selection decided. Strings are static or owned by the library for its lifetime. */
 typedef struct flashdma_bwd_selection {
   uint32_t struct_size;
-  int32_t compute_capability; /* of the device: 10 * major + minor */
-  int32_t tier;               /* 0: the device's own table; 1, 2 ...: an older one; see row_architecture */
-  int32_t row_line;           /* of row_file; 0 where that has no lines */
-  char kernel[128];           /* canonical name */
-  char row_file[64];          /* the YAML table, what named the kernel, or the cache of measured choices ("first
+  int32_t compute_capability; /**< of the device: 10 * major + minor */
+  int32_t tier;               /**< 0: the device's own table; 1, 2 ...: an older one; see row_architecture */
+  int32_t row_line;           /**< of row_file; 0 where that has no lines */
+  char kernel[128];           /**< canonical name */
+  char row_file[64];          /**< the YAML table, what named the kernel, or the cache of measured choices ("first
                                  use": a choice that is in memory only) */
-  char row_architecture[8];   /* sm80 ... */
+  char row_architecture[8];   /**< sm80 ... */
 } flashdma_bwd_selection;
 
-/* The parts of DeviceTraits, to ask about GPUs that one does not own. */
+/** The parts of DeviceTraits, to ask about GPUs that one does not own. */
 typedef struct flashdma_bwd_device {
   int32_t compute_capability;
   int32_t sm_count;
   int32_t shared_memory_per_block;
 } flashdma_bwd_device;
 
-FLASHDMA_BWD_API const char* flashdma_bwd_version(void); /* "major.minor.patch" */
+FLASHDMA_BWD_API const char* flashdma_bwd_version(void); /**< "major.minor.patch" */
 FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(
-    void); /* 16 hexadecimal digits of the tables that were compiled in */
+    void); /**< 16 hexadecimal digits of the tables that were compiled in */
 FLASHDMA_BWD_API const char* flashdma_bwd_code_name(flashdma_bwd_code code);
-/* What went wrong in this thread's last failed call, where, and what to do. Valid until this thread's next call. */
+/** What went wrong in this thread's last failed call, where, and what to do. Valid until this thread's next call. */
 FLASHDMA_BWD_API const char* flashdma_bwd_last_message(void);
 
 FLASHDMA_BWD_API void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments);
 
-/* Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of
- * pointers matter. */
+/** Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of
+ * pointers matter.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT, UNSUPPORTED, UNSUPPORTED_ARCHITECTURE, NOT_COMPILED, OVERRIDE_ERROR or
+ * CUDA_ERROR. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 
-/* Enqueues the backward on `stream`. workspace: device memory, 256-byte aligned, its contents do not matter. Capturable
- * in a CUDA graph once flashdma_bwd_prepare has loaded the kernels. */
+/** Enqueues the backward on `stream`. workspace: device memory, 256-byte aligned, its contents do not matter.
+ * Capturable in a CUDA graph once flashdma_bwd_prepare has loaded the kernels. \return as flashdma_bwd_workspace_size,
+ * or WORKSPACE_TOO_SMALL; then nothing has been enqueued, but after a CUDA_ERROR of a launch, which the message names.
+ */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments, void* workspace,
                                                          size_t workspace_bytes, flashdma_bwd_stream stream);
 
-/* Loads the kernels that these arguments select into the current context, so that the first backward is as fast as the
- * next. */
+/** Loads the kernels that these arguments select into the current context, so that the first backward is as fast as the
+ * next.
+ * \return as flashdma_bwd_workspace_size. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_arguments* arguments);
 
-/* The CPU backend: the same arguments in host memory, in double precision, on `threads` threads (0: all). Never chosen
- * silently. */
+/** The CPU backend: the same arguments in host memory, in double precision, on `threads` threads (0: all). Never chosen
+ * silently.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT or UNSUPPORTED. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments,
                                                                    int32_t threads);
 
-/* Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
- * while it is built. One of lists of keys has a bit a key more, which is only needed then. */
+/** Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
+ * while it is built. One of lists of keys has a bit a key more, which is only needed then.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT or UNSUPPORTED. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
-/* Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
- * the same stream. */
+/** Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
+ * the same stream.
+ * \return as flashdma_bwd_plan_size, or WORKSPACE_TOO_SMALL or CUDA_ERROR. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory,
                                                            size_t bytes, flashdma_bwd_stream stream,
                                                            flashdma_bwd_mask_plan* plan);
 
-/* What would run on the current device (device == NULL) or on another. */
+/** What would run on the current device (device == NULL) or on another.
+ * \return as flashdma_bwd_workspace_size. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments,
                                                        const flashdma_bwd_device* device,
                                                        flashdma_bwd_selection* selection);
-/* Writes why, as text: every candidate row with the condition that failed. Returns the length without the final NUL,
+/** Writes why, as text: every candidate row with the condition that failed. Returns the length without the final NUL,
  * like snprintf. */
 FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
                                              char* text, size_t capacity);
 
-/* Learning which kernel is the fastest. The library's tables were measured on some GPUs and problems; a program may
+/** Learning which kernel is the fastest. The library's tables were measured on some GPUs and problems; a program may
  * have the library measure its own, and keep what it learned in a file, the cache. The key of a choice is what the
  * tables go by: data type, head dim, batch, heads, lengths, bias, mask with its layout and density, causality, softcap
  * and determinism. It does not matter whether sequences are packed, or which outputs are asked for.
@@ -275,9 +292,9 @@ FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* argum
  * FLASHDMA_BWD_FLAG_TABLE_ONLY goes without it. flashdma_bwd_select and flashdma_bwd_explain say when it decided, and
  * by which line. */
 typedef enum flashdma_bwd_tune_mode {
-  /* The tables decide. What costs nothing else: a backward reads one word, with a relaxed atomic load. */
+  /** The tables decide. What costs nothing else: a backward reads one word, with a relaxed atomic load. */
   FLASHDMA_BWD_TUNE_OFF = 0,
-  /* The first backward with a problem that has no choice yet measures the compiled kernels that serve it: it runs them
+  /** The first backward with a problem that has no choice yet measures the compiled kernels that serve it: it runs them
    * on its stream, for budget_ms or little more, and waits for them. The outputs are written each time, so they must
    * not share memory with the inputs. Then the fastest runs, now and from then on; the table's choice where no other
    * is faster beyond the noise. Kernels that the budget or the workspace given has no room for are not chosen.
@@ -286,45 +303,46 @@ typedef enum flashdma_bwd_tune_mode {
    * Nothing is measured on a stream that captures: the table decides there, and the log says so once. Nothing is
    * measured while another thread measures: that call runs the table's choice and a later one measures. */
   FLASHDMA_BWD_TUNE_FIRST_USE = 1,
-  /* Choices come from the cache as it was when it was read, or from the tables. Nothing is measured or written. */
+  /** Choices come from the cache as it was when it was read, or from the tables. Nothing is measured or written. */
   FLASHDMA_BWD_TUNE_READ_ONLY = 2
 } flashdma_bwd_tune_mode;
 
 typedef struct flashdma_bwd_tuning {
-  uint32_t struct_size; /* set by flashdma_bwd_tuning_init */
-  int32_t mode;         /* flashdma_bwd_tune_mode */
-  /* The cache's file, which is read once, here. NULL or empty: choices are in memory only, and READ_ONLY is refused.
+  uint32_t struct_size; /**< set by flashdma_bwd_tuning_init */
+  int32_t mode;         /**< flashdma_bwd_tune_mode */
+  /** The cache's file, which is read once, here. NULL or empty: choices are in memory only, and READ_ONLY is refused.
    * Any number of processes may share it: a measurement adds a line to it at once, in place of nothing. Records of
    * another kind of GPU, of other tables or of another toolkit are passed over and stay, as do damaged lines; a warning
    * in the log names the first. Where the file cannot be written a warning says so and choices stay in memory. */
   const char* cache;
-  double budget_ms; /* of the measurement of one problem, on the host's clock; 0: 1000. The table's choice is measured
-                       in any case, and what is running is not interrupted */
-  const char* hash; /* NULL, or the hash that the cache must have for the GPU of each call, see
+  double budget_ms; /**< of the measurement of one problem, on the host's clock; 0: 1000. The table's choice is measured
+                       in any case, and what is running is not interrupted. Then the choice is added to the file, for
+                       which the call waits up to 5 s while another process holds its lock */
+  const char* hash; /**< NULL, or the hash that the cache must have for the GPU of each call, see
                        flashdma_bwd_tuning_state; with another, calls are refused. The cache is frozen then */
 } flashdma_bwd_tuning;
 
-/* What the cache has for one kind of GPU. */
+/** What the cache has for one kind of GPU. */
 typedef struct flashdma_bwd_tuning_state {
-  uint32_t struct_size; /* set it to sizeof(flashdma_bwd_tuning_state) */
-  int32_t mode;         /* flashdma_bwd_tune_mode */
-  int32_t frozen;       /* 1: nothing is measured or written any more */
-  int32_t unsaved;      /* choices that are in memory only because the file could not be written */
-  int64_t choices;      /* problems that have one */
-  /* 16 hexadecimal digits, of the problems and their kernels in whatever order, and of the kind of GPU. Processes with
+  uint32_t struct_size; /**< set it to sizeof(flashdma_bwd_tuning_state) */
+  int32_t mode;         /**< flashdma_bwd_tune_mode */
+  int32_t frozen;       /**< 1: nothing is measured or written any more */
+  int32_t unsaved;      /**< choices that are in memory only because the file could not be written */
+  int64_t choices;      /**< problems that have one */
+  /** 16 hexadecimal digits, of the problems and their kernels in whatever order, and of the kind of GPU. Processes with
    * the same hash run the same kernels. */
   char hash[24];
 } flashdma_bwd_tuning_state;
 
 FLASHDMA_BWD_API void flashdma_bwd_tuning_init(flashdma_bwd_tuning* tuning);
 
-/* Replaces what the environment (FLASHDMA_BWD_TUNE_MODE=off|first_use|read_only, FLASHDMA_BWD_TUNE_CACHE,
+/** Replaces what the environment (FLASHDMA_BWD_TUNE_MODE=off|first_use|read_only, FLASHDMA_BWD_TUNE_CACHE,
  * FLASHDMA_BWD_TUNE_BUDGET_MS, FLASHDMA_BWD_TUNE_HASH) or an earlier call has set, for the calls of all threads that
  * begin from now on; choices in memory that were not saved are forgotten. Ask for the workspace's size again after it.
  * FLASHDMA_BWD_OVERRIDE_ERROR: the file cannot be read or is no cache, and nothing has changed. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tuning* tuning);
 
-/* No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
+/** No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
  * ranks of one job do this after some steps and compare their hashes, or all read one finished file from the start:
  *
  *     flashdma_bwd_freeze_tuning();
@@ -337,17 +355,17 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tu
  * FLASHDMA_BWD_TUNE_HASH has said which choices the cache must have. Until then the table decides. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_freeze_tuning(void);
 
-/* The state for the current device (device == NULL) or another. */
+/** The state for the current device (device == NULL) or another. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_get_tuning(const flashdma_bwd_device* device,
                                                            flashdma_bwd_tuning_state* state);
 
-/* The compiled kernels: canonical names in sorted order, NULL past the end. */
+/** The compiled kernels: canonical names in sorted order, NULL past the end. */
 FLASHDMA_BWD_API size_t flashdma_bwd_kernel_count(void);
 FLASHDMA_BWD_API const char* flashdma_bwd_kernel_name(size_t index);
-/* The compiled sets, "sm80", ..., and the PTX that newer GPUs use, "compute_80"; NULL past the end. */
+/** The compiled sets, "sm80", ..., and the PTX that newer GPUs use, "compute_80"; NULL past the end. */
 FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
 
-/* What ran. All of this is off unless it is asked for, and a backward then reads one word, with a relaxed atomic load.
+/** What ran. All of this is off unless it is asked for, and a backward then reads one word, with a relaxed atomic load.
  * Calls that are refused, and those without an output element, launch nothing and are neither reported nor counted. A
  * backward that is captured in a CUDA graph is one call; replaying the graph is none.
  *
@@ -358,93 +376,93 @@ FLASHDMA_BWD_API const char* flashdma_bwd_architecture_name(size_t index);
  *
  * `flashdma-bench monitoring` shows what each of it costs. */
 
-/* What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are for
- * the library's lifetime. Later versions of the library may add fields at the end. */
+/** What a hook is told of a backward. The text of the problem is valid until the hook returns, the other strings are
+ * for the library's lifetime. Later versions of the library may add fields at the end. */
 typedef struct flashdma_bwd_call_report {
-  uint32_t struct_size;   /* the library's */
-  int32_t code;           /* flashdma_bwd_code; FLASHDMA_BWD_OK before the launch */
-  const char* problem;    /* such as "bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal", a line of a problem file */
-  uint64_t tag;           /* of the arguments */
-  const char* kernel;     /* canonical name of the configuration */
-  const char* row_file;   /* the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL"; or the
+  uint32_t struct_size;   /**< the library's */
+  int32_t code;           /**< flashdma_bwd_code; FLASHDMA_BWD_OK before the launch */
+  const char* problem;    /**< such as "bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal", a line of a problem file */
+  uint64_t tag;           /**< of the arguments */
+  const char* kernel;     /**< canonical name of the configuration */
+  const char* row_file;   /**< the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL"; or the
                              cache of measured choices, "first use" for a choice that is in memory only */
-  int32_t row_line;       /* of row_file; 0 where that has no lines */
-  int32_t tier;           /* as in flashdma_bwd_selection */
-  size_t workspace_bytes; /* that the call needs */
+  int32_t row_line;       /**< of row_file; 0 where that has no lines */
+  int32_t tier;           /**< as in flashdma_bwd_selection */
+  size_t workspace_bytes; /**< that the call needs */
   flashdma_bwd_stream stream;
-  int32_t launches; /* kernels that were enqueued; 0 before the launch. Clearing memory is none */
+  int32_t launches; /**< kernels that were enqueued; 0 before the launch. Clearing memory is none */
 } flashdma_bwd_call_report;
 
-/* Runs in the thread that calls flashdma_bwd_backward, in several threads at once where several call it. It must
+/** Runs in the thread that calls flashdma_bwd_backward, in several threads at once where several call it. It must
  * return, not throw, and wait for no thread that sets hooks. It may enqueue work on the stream, and call the library:
  * the backwards that it calls itself are not reported. For calls that have hooks a lock is shared, and the problem's
  * text is written; nothing is allocated. */
 typedef void (*flashdma_bwd_hook)(const flashdma_bwd_call_report* report, void* user);
 
 typedef struct flashdma_bwd_hooks {
-  uint32_t struct_size;     /* sizeof(flashdma_bwd_hooks) */
-  flashdma_bwd_hook before; /* its launch; NULL: none */
-  flashdma_bwd_hook after;  /* its launch, not its kernels, which may still run; NULL: none */
-  void* user;               /* given to both */
+  uint32_t struct_size;     /**< sizeof(flashdma_bwd_hooks) */
+  flashdma_bwd_hook before; /**< its launch; NULL: none */
+  flashdma_bwd_hook after;  /**< its launch, not its kernels, which may still run; NULL: none */
+  void* user;               /**< given to both */
 } flashdma_bwd_hooks;
 
-/* Replaces the process's hooks; NULL: there are none any more. Safe while other threads launch: a call has both its
+/** Replaces the process's hooks; NULL: there are none any more. Safe while other threads launch: a call has both its
  * hooks from one setting, or none if it began while this function ran. When this function returns, no hook that was set
  * before runs any more, and what `user` pointed to may be freed. A hook itself cannot set hooks:
  * FLASHDMA_BWD_INVALID_ARGUMENT. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hooks* hooks);
 
-/* What is monitored beside hooks. */
-/* An NVTX range for each backward, in the domain "flashdma_bwd", named by the configuration's canonical name.
+/** What is monitored beside hooks. */
+/** An NVTX range for each backward, in the domain "flashdma_bwd", named by the configuration's canonical name.
  * FLASHDMA_BWD_NVTX=1 in the environment switches it on from the start. */
 #define FLASHDMA_BWD_MONITOR_NVTX 1u
-/* Calls are counted, see flashdma_bwd_counters: two relaxed atomic additions a call, no lock, no allocation. */
+/** Calls are counted, see flashdma_bwd_counters: two relaxed atomic additions a call, no lock, no allocation. */
 #define FLASHDMA_BWD_MONITOR_COUNTERS 2u
-/* Calls are counted and timed, by two CUDA events that are recorded into the call's stream; nothing waits for them. A
+/** Calls are counted and timed, by two CUDA events that are recorded into the call's stream; nothing waits for them. A
  * call asks whether up to four earlier ones are finished, under a lock that it shares with other threads. The events,
  * for 512 calls in flight, are created when this flag is set, for the device that is current then: set it again with
  * another current device to time calls there, too. A call is not timed while its stream is captured, while all events
  * are in flight, on a device without events, and where CUDA refuses to record them. */
 #define FLASHDMA_BWD_MONITOR_TIMING 4u
 
-/* Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing. */
+/** Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_monitoring(uint32_t flags);
-/* The flags that are set. FLASHDMA_BWD_MONITOR_TIMING sets FLASHDMA_BWD_MONITOR_COUNTERS, too. */
+/** The flags that are set. FLASHDMA_BWD_MONITOR_TIMING sets FLASHDMA_BWD_MONITOR_COUNTERS, too. */
 FLASHDMA_BWD_API uint32_t flashdma_bwd_monitoring(void);
 
-#define FLASHDMA_BWD_TIERS 4 /* 0, 1, ... of flashdma_bwd_selection.tier */
+#define FLASHDMA_BWD_TIERS 4 /**< 0, 1, ... of flashdma_bwd_selection.tier */
 
-/* Since counters were first switched on, or reset. Calls are those whose kernels were all enqueued. Where other threads
- * launch meanwhile, a call may be in some of the numbers and not yet in others. */
+/** Since counters were first switched on, or reset. Calls are those whose kernels were all enqueued. Where other
+ * threads launch meanwhile, a call may be in some of the numbers and not yet in others. */
 typedef struct flashdma_bwd_counters {
-  uint32_t struct_size;                    /* sizeof(flashdma_bwd_counters), set by the caller */
-  uint32_t reserved;                       /* 0 */
-  uint64_t calls;                          /* while FLASHDMA_BWD_MONITOR_COUNTERS was set */
-  uint64_t tier_calls[FLASHDMA_BWD_TIERS]; /* of them, by tier: those from [1] on ran an older architecture's rows */
-  uint64_t timed_calls;                    /* of them, whose time is known */
-  uint64_t unfinished_calls;               /* of them, whose time will be known */
-  uint64_t untimed_calls;                  /* of them, that FLASHDMA_BWD_MONITOR_TIMING could not time */
-  double milliseconds;                     /* of the timed calls: from when the stream came to the call until its end */
-  uint64_t cache_hits;                     /* of them, for which the cache of measured choices decided */
-  uint64_t cache_misses;                   /* of them, that asked it in vain, the first uses that measured among them */
+  uint32_t struct_size;                    /**< sizeof(flashdma_bwd_counters), set by the caller */
+  uint32_t reserved;                       /**< 0 */
+  uint64_t calls;                          /**< while FLASHDMA_BWD_MONITOR_COUNTERS was set */
+  uint64_t tier_calls[FLASHDMA_BWD_TIERS]; /**< of them, by tier: those from [1] on ran an older architecture's rows */
+  uint64_t timed_calls;                    /**< of them, whose time is known */
+  uint64_t unfinished_calls;               /**< of them, whose time will be known */
+  uint64_t untimed_calls;                  /**< of them, that FLASHDMA_BWD_MONITOR_TIMING could not time */
+  double milliseconds;   /**< of the timed calls: from when the stream came to the call until its end */
+  uint64_t cache_hits;   /**< of them, for which the cache of measured choices decided */
+  uint64_t cache_misses; /**< of them, that asked it in vain, the first uses that measured among them */
 } flashdma_bwd_counters;
 
-/* The same of one configuration. */
+/** The same of one configuration. */
 typedef struct flashdma_bwd_kernel_counters {
-  uint32_t struct_size; /* sizeof(flashdma_bwd_kernel_counters), set by the caller */
-  uint32_t reserved;    /* 0 */
+  uint32_t struct_size; /**< sizeof(flashdma_bwd_kernel_counters), set by the caller */
+  uint32_t reserved;    /**< 0 */
   uint64_t calls;
   uint64_t timed_calls;
   double milliseconds;
 } flashdma_bwd_kernel_counters;
 
-/* Looks which timed calls are finished, without waiting for any, and fills *counters. */
+/** Looks which timed calls are finished, without waiting for any, and fills *counters. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_counters(flashdma_bwd_counters* counters);
-/* The same for the kernel of flashdma_bwd_kernel_name(index), with the times that calls and flashdma_bwd_read_counters
+/** The same for the kernel of flashdma_bwd_kernel_name(index), with the times that calls and flashdma_bwd_read_counters
  * have found. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_kernel_counters(size_t index,
                                                                      flashdma_bwd_kernel_counters* counters);
-/* Sets all counters to 0. Calls that are still being timed will not be in them. */
+/** Sets all counters to 0. Calls that are still being timed will not be in them. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_reset_counters(void);
 
 #ifdef __cplusplus
