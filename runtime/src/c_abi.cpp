@@ -162,6 +162,13 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
 }
 
+/// Whether this build has code of sm90 for the GPU, which nobody overrides.
+bool runs_sm90(const DeviceTraits& device) {
+  constexpr Architecture kSm90 = Architecture::sm90;
+  return dispatch_table().compiled.contains(kSm90) && tier_of(kSm90, device.compute_capability) == 0 &&
+         environment().architecture.value_or(kSm90) == kSm90;
+}
+
 }  // namespace
 }  // namespace flashdma_bwd
 
@@ -297,7 +304,9 @@ flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* argument
     if (Check failure = plan_arguments(arguments, of_mask)) return failure;
     if (Check failure = check_mask_memory(of_mask)) return failure;
     if (Check failure = check_block("memory", memory, bytes, mask_plan_bytes(of_mask))) return failure;
-    return cuda_check(build_mask_plan(of_mask, memory, bytes, stream, plan));
+    DeviceTraits device;
+    if (Check failure = current_device_traits(device)) return failure;
+    return cuda_check(build_mask_plan(of_mask, device, runs_sm90(device), memory, bytes, stream, plan));
   });
 }
 

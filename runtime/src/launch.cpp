@@ -20,7 +20,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-/// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own.
+/// Fewer items than this for each multiprocessor, and the query heads of a KV head are given to CTAs of their own: one
+/// where the order and the pieces of the last items can level how they end, more where nothing does.
+constexpr std::int64_t kLevelledItemsPerMultiprocessor = 1;
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
 /// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
@@ -130,15 +132,19 @@ std::size_t plan_bytes(const MaskShape& mask, const flashdma_bwd_arguments& a) {
   return finished_plan_bytes(mask, a) + (lists ? key_list_bits_bytes(mask.masks(), a.seqlen_k) : 0);
 }
 
-cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, std::byte* memory,
-                       cudaStream_t stream) {
+PlanDevice plan_device(const DeviceTraits& device, bool early_launches) {
+  return {static_cast<std::size_t>(device.shared_memory_per_block), early_launches};
+}
+
+cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, const PlanDevice& device,
+                       std::byte* memory, cudaStream_t stream) {
   MaskView mask = mask_view(a);
   if (mask.encoding == MaskEncoding::key_list) {
     auto* bits = reinterpret_cast<std::uint64_t*>(memory + finished_plan_bytes(shape, a));
     if (const cudaError_t error = mark_keys(mask, bits, stream); error != cudaSuccess) return error;
   }
   if (shape.layout == KeyLayout::reordered)
-    return reorder_mask(mask, a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
+    return reorder_mask(mask, device, a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
   if (shape.layout == KeyLayout::compacted) {
     const CompactedPlanLayout layout = compacted_plan_layout(shape.masks(), a.seqlen_k);
     return compact_mask(mask, reinterpret_cast<std::int32_t*>(memory + layout.counts),
@@ -149,14 +155,23 @@ cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, 
                    reinterpret_cast<std::uint8_t*>(memory + layout.classes), stream);
 }
 
+/// Whether the last of many items may be split apart from the others. For the gradient of a tile bias a kernel would
+/// have to write zeros that items write which are all whole; that of a key bias only has a row of sums for each piece
+/// of any item.
+bool splits_last_items(const flashdma_bwd_arguments& a, const KernelConfig& config) {
+  return a.d_bias.data == nullptr || config.bias == BiasKind::key_vector;
+}
+
 /// Query heads of an item: all that share a KV head, unless that leaves multiprocessors idle.
-int heads_per_item(const flashdma_bwd_arguments& a, const MaskShape& mask, std::int64_t ctas_per_head,
-                   const DeviceTraits& device) {
+int heads_per_item(const flashdma_bwd_arguments& a, const KernelConfig& config, const MaskShape& mask,
+                   std::int64_t ctas_per_head, const DeviceTraits& device) {
   const auto group = static_cast<int>(a.heads / a.heads_kv);
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
+  const bool levelled = splits_last_items(a, config) && !is_deterministic(a) && !is_packed(a);
   const std::int64_t wanted =
-      mask.present ? device.sm_count / kPiecesOfMaskedItem : kItemsPerMultiprocessor * device.sm_count;
+      mask.present ? device.sm_count / kPiecesOfMaskedItem
+                   : (levelled ? kLevelledItemsPerMultiprocessor : kItemsPerMultiprocessor) * device.sm_count;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
   return 1;
@@ -225,10 +240,10 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
                     int asked_for) {
   BackwardParameters& p = call.parameters;
   p.ctas = p.whole_items = p.items;
-  // For the gradient of a tile bias a kernel would have to write zeros that items write which are all whole. That of a
-  // key bias only has a row of sums for each piece of any item.
-  const bool last_items = a.d_bias.data == nullptr || config.bias == BiasKind::key_vector;
-  const Split split = split_items(p, {call.mask.present, last_items, is_deterministic(a), asked_for});
+  const Split split = split_items(p, {.masked = call.mask.present,
+                                      .last_pieces = splits_last_items(a, config),
+                                      .deterministic = is_deterministic(a),
+                                      .piece_steps = asked_for});
   p.order = split.order;
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;
@@ -359,7 +374,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
-  p.heads_per_item = heads_per_item(a, call.mask, p.key_tiles * blocks_per_item(tile), device);
+  p.heads_per_item = heads_per_item(a, config, call.mask, p.key_tiles * blocks_per_item(tile), device);
   const std::int64_t head_items = a.heads / p.heads_per_item;
   p.items = static_cast<int>(p.key_tiles * a.batch * head_items);
 
@@ -429,7 +444,8 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
     chain.run("cudaMemsetAsync of the workspace", cudaMemsetAsync(Workspace(workspace).at(call.cleared_begin), 0,
                                                                   call.cleared_end - call.cleared_begin, stream));
   if (chain.ok() && call.mask.present && arguments.plan == nullptr)
-    chain.run("mask plan kernel", build_plan(call.mask, arguments, call.plan, stream));
+    chain.run("mask plan kernel",
+              build_plan(call.mask, arguments, plan_device(device, p.early_launches), call.plan, stream));
   if (chain.ok() && call.unclipped_keys != nullptr)
     chain.run("kernel that clips the keys",
               clip_keys(p, call.unclipped_keys, const_cast<std::int32_t*>(p.active_keys), stream));
@@ -479,11 +495,12 @@ std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments) {
   return plan_bytes(mask_shape(arguments), arguments);
 }
 
-LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, void* memory, std::size_t bytes,
-                             cudaStream_t stream, flashdma_bwd_mask_plan* plan) {
+LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, const DeviceTraits& device, bool early_launches,
+                             void* memory, std::size_t bytes, cudaStream_t stream, flashdma_bwd_mask_plan* plan) {
   const MaskShape shape = mask_shape(arguments);
   Chain chain;
-  chain.run("mask plan kernel", build_plan(shape, arguments, static_cast<std::byte*>(memory), stream));
+  chain.run("mask plan kernel",
+            build_plan(shape, arguments, plan_device(device, early_launches), static_cast<std::byte*>(memory), stream));
   if (!chain.ok()) return chain.result();
   *plan = {};
   plan->struct_size = sizeof(flashdma_bwd_mask_plan);

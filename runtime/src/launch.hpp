@@ -39,7 +39,8 @@ Limits mask_limits(const flashdma_bwd_arguments& arguments);
 /// Bytes of the plan of arguments.mask, a multiple of 256.
 std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments);
 
-LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, void* memory, std::size_t bytes,
-                             cudaStream_t stream, flashdma_bwd_mask_plan* plan);
+/// `early_launches`: this GPU runs kernels of sm90, which may be launched before their predecessors are done.
+LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, const DeviceTraits& device, bool early_launches,
+                             void* memory, std::size_t bytes, cudaStream_t stream, flashdma_bwd_mask_plan* plan);
 
 }  // namespace flashdma_bwd

@@ -18,8 +18,9 @@ struct Split {
 
 /// What the parameters do not say.
 struct SplitRequest {
-  bool masked = false;     ///< a mask decides what items take, too
-  bool last_items = true;  ///< the last of many items may be ordered and split apart from the others
+  bool masked = false;      ///< a mask decides what items take, too
+  bool last_items = true;   ///< the last of many items may be ordered apart from the others
+  bool last_pieces = true;  ///< and split
   bool deterministic = false;
   int piece_steps = 0;  ///< asked for; 0: whatever is estimated to be fastest
 };

@@ -50,7 +50,7 @@ ProblemSpec problem() {
 }
 
 std::vector<ProblemSpec> deterministic_problems() {
-  std::vector<ProblemSpec> problems(8, problem());
+  std::vector<ProblemSpec> problems(11, problem());
   problems[1].head_dim = 128;
   problems[1].causal = true;
   problems[2].mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv}, .probability = 0.05};
@@ -72,6 +72,15 @@ std::vector<ProblemSpec> deterministic_problems() {
                       .layout = FLASHDMA_BWD_MASK_REORDERED};
   problems[7].bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = false}};
   problems[7].causal = true;
+  problems[8].head_dim = 32;
+  problems[8].mask = problems[7].mask;
+  problems[8].causal = true;
+  problems[9].head_dim = 96;
+  problems[9].causal = true;
+  problems[9].bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = false}};
+  problems[10].head_dim = 192;
+  problems[10].causal = true;
+  problems[10].mask = problems[7].mask;
   for (ProblemSpec& spec : problems) spec.deterministic = true;
   return problems;
 }

@@ -66,6 +66,27 @@ std::vector<KernelName> kernels_for(const Arguments& arguments) {
   return names;
 }
 
+ProblemSpec problem_for(const KernelName& kernel) {
+  ProblemSpec spec;
+  spec.name = "base";
+  spec.data_type = kernel.data_type == "fp16" ? FLASHDMA_BWD_FP16 : FLASHDMA_BWD_BF16;
+  spec.head_dim = std::stoi(kernel.head_dim.substr(1));
+  spec.heads = 4;
+  spec.heads_kv = 2;
+  spec.seqlen_q = 256;
+  spec.seqlen_k = 384;
+  spec.softcap = kernel.softcap ? 3.0f : 0.0f;
+  spec.bias.present = kernel.bias != "nobias";
+  spec.bias.shape = {.heads = PairHeads::kv, .rows = kernel.bias == "tilebias"};
+  return spec;
+}
+
+void make_bias_movable(ProblemSpec& spec) {
+  spec.bias.shape.heads = PairHeads::query;
+  spec.bias.row_padding = spec.bias.gradient_row_padding = (8 - spec.seqlen_k % 8) % 8;
+  spec.mask.shape.rows = true;
+}
+
 bool not_runnable_here(const Status& status) {
   // Any other reason, such as that it does not serve the problem, is a failure of the test.
   const auto says = [&](const char* text) { return status.message().find(text) != std::string::npos; };

@@ -1,9 +1,11 @@
-// Which compiled kernels can serve a problem.
+// Which compiled kernels can serve a problem, and which problems a kernel serves.
 #pragma once
 
 #include <flashdma_bwd/flashdma_bwd.hpp>
 #include <string>
 #include <vector>
+
+#include "support/problem.hpp"
 
 namespace flashdma_bwd::testing {
 
@@ -30,6 +32,14 @@ std::vector<KernelName> kernels_under_test();
 /// as they are under test. Those that need a bias that tensor copies move are among them only if this is one. Throws
 /// std::runtime_error if selection fails.
 std::vector<KernelName> kernels_for(const Arguments& arguments);
+
+/// The problem that a kernel's name asks for, with all of its bucket of head dims: two query heads to a KV head, no
+/// mask.
+ProblemSpec problem_for(const KernelName& kernel);
+
+/// Makes the problem's bias one that tensor copies move: the gradient of one pair each, rows at multiples of 8
+/// elements, keys in their own order.
+void make_bias_movable(ProblemSpec& spec);
 
 /// Whether a status says that a kernel has no code for this GPU, which is right only if its architecture is not the one
 /// that was selected.

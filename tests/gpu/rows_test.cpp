@@ -1,4 +1,5 @@
-// Every compiled kernel, over a few problems of its own head dim, type, bias and softcap.
+// Every compiled kernel, over a few problems of its own head dim, type, bias and softcap: few enough for runs under
+// compute-sanitizer. crossed_rows_test.cpp has the others.
 #include <set>
 
 #include "gpu/check.hpp"
@@ -10,32 +11,8 @@ using namespace flashdma_bwd::testing;
 
 namespace {
 
-/// The base problem that a kernel's name asks for, of its whole bucket.
-ProblemSpec base_problem(const KernelName& kernel) {
-  ProblemSpec spec;
-  spec.name = "base";
-  spec.data_type = kernel.data_type == "fp16" ? FLASHDMA_BWD_FP16 : FLASHDMA_BWD_BF16;
-  spec.head_dim = std::stoi(kernel.head_dim.substr(1));
-  spec.heads = 4;
-  spec.heads_kv = 2;
-  spec.seqlen_q = 256;
-  spec.seqlen_k = 384;
-  spec.softcap = kernel.softcap ? 3.0f : 0.0f;
-  spec.bias.present = kernel.bias != "nobias";
-  spec.bias.shape = {.heads = PairHeads::kv, .rows = kernel.bias == "tilebias"};
-  return spec;
-}
-
-/// The same with a bias that tensor copies move: the gradient of one pair each, rows at multiples of 8 elements, keys
-/// in their own order.
-void make_bias_movable(ProblemSpec& spec) {
-  spec.bias.shape.heads = PairHeads::query;
-  spec.bias.row_padding = spec.bias.gradient_row_padding = (8 - spec.seqlen_k % 8) % 8;
-  spec.mask.shape.rows = true;
-}
-
 std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
-  std::vector<ProblemSpec> problems(4, base_problem(kernel));
+  std::vector<ProblemSpec> problems(4, problem_for(kernel));
   problems[1].name = "causal top-w";
   problems[1].causal = true;
   problems[1].seqlen_q = 333;

@@ -76,7 +76,7 @@ std::vector<std::uint64_t> key_rows_memory(const MaskView& mask) {
                                     0xDEADBEEFDEADBEEFu);
   const ReorderedPlan plan =
       reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, mask.queries, mask.keys);
-  REQUIRE(read_key_rows(mask, plan, nullptr) == cudaSuccess);
+  REQUIRE(read_key_rows(mask, {}, plan, nullptr) == cudaSuccess);
   return memory;
 }
 

@@ -61,7 +61,7 @@ inline int stratum_waste(const std::vector<std::vector<ActiveKey>>& chunks, std:
 }
 
 /// The order that the plan is to have of the active keys: the latest last first, cut into the strata of least waste,
-/// each by the first; then whole tiles by the length of their intervals.
+/// each by the first; then whole tiles by how far the last of their stratum lies behind their first.
 inline std::vector<std::int32_t> expected_order(const HostMask& mask, const Limits& limits, int b, int h) {
   constexpr std::size_t kTile = 128;
   std::vector<ActiveKey> keys = active_keys(mask, limits, b, h);
@@ -80,22 +80,18 @@ inline std::vector<std::int32_t> expected_order(const HostMask& mask, const Limi
       best = std::min(best, {least[i].first + stratum_waste(chunks, i, j, static_cast<int>(chunk_tiles)), i});
     least.push_back(best);
   }
+  std::vector<int> latest_lasts(tiles);  // of each tile's stratum
   for (std::size_t end = chunks.size(); end > 0; end = least[end].second) {
     const auto place = [&](std::size_t chunk) {
       return keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), chunk * chunk_tiles * kTile));
     };
+    for (std::size_t t = least[end].second * chunk_tiles; t < std::min(tiles, end * chunk_tiles); ++t)
+      latest_lasts[t] = place(least[end].second)->last;
     std::stable_sort(place(least[end].second), place(end),
                      [](const ActiveKey& x, const ActiveKey& y) { return x.first < y.first; });
   }
   std::vector<std::pair<int, std::size_t>> lengths;  // of whole tiles, negative
-  for (std::size_t t = 0; t < keys.size() / kTile; ++t) {
-    const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(t * kTile);
-    const auto later = [](const ActiveKey& x, const ActiveKey& y) { return x.last < y.last; };
-    const auto earlier = [](const ActiveKey& x, const ActiveKey& y) { return x.first < y.first; };
-    lengths.emplace_back(
-        std::min_element(begin, begin + kTile, earlier)->first - std::max_element(begin, begin + kTile, later)->last,
-        t);
-  }
+  for (std::size_t t = 0; t < keys.size() / kTile; ++t) lengths.emplace_back(keys[t * kTile].first - latest_lasts[t], t);
   std::sort(lengths.begin(), lengths.end());
   std::vector<std::int32_t> order;
   for (const auto& [length, tile] : lengths)

@@ -60,12 +60,13 @@ struct BuiltPlan {
   ReorderedPlan plan;
 };
 
-BuiltPlan build(const MaskView& mask, bool may_keep_natural) {
+/// Of a GPU whose CTAs may have as much shared memory, or none.
+BuiltPlan build(const MaskView& mask, bool may_keep_natural, std::size_t shared_bytes = 232448) {
   const std::int64_t heads = std::int64_t{mask.batch} * mask.heads;
   BuiltPlan built;
   built.memory.assign(reordered_plan_layout(heads, mask.queries, mask.keys).bytes / 8, 0xDEADBEEFDEADBEEFu);
   auto* memory = reinterpret_cast<std::byte*>(built.memory.data());
-  REQUIRE(reorder_mask(mask, may_keep_natural, memory, nullptr) == cudaSuccess);
+  REQUIRE(reorder_mask(mask, {shared_bytes, false}, may_keep_natural, memory, nullptr) == cudaSuccess);
   built.plan = reordered_plan(memory, heads, mask.queries, mask.keys);
   return built;
 }
@@ -87,9 +88,12 @@ TEST_CASE("reordered plans hold every active pair once, in the order of the keys
     for (const bool causal : {false, true}) {
       MaskView view = mask.view();
       if (causal) view.limits.high = shape.keys - shape.queries;
-      const BuiltPlan built = build(view, causal);
-      for (int b = 0; b < shape.batch; ++b)
-        for (int h = 0; h < shape.heads; ++h) CHECK(plan_defect(mask, view.limits, built.plan, b, h, causal) == "");
+      for (const int lists : {2, 1, 0}) {  // in shared memory
+        const std::size_t shared_bytes = sizeof(OrderState) + static_cast<std::size_t>(lists * shape.keys) * 4;
+        const BuiltPlan built = build(view, causal, shared_bytes);
+        for (int b = 0; b < shape.batch; ++b)
+          for (int h = 0; h < shape.heads; ++h) CHECK(plan_defect(mask, view.limits, built.plan, b, h, causal) == "");
+      }
     }
   }
 }

@@ -187,8 +187,8 @@ struct When {
 
 /// Where a row's choice comes from.
 enum class ProvenanceKind : std::uint8_t {
-  derived,   ///< by reasoning or from another architecture's row; never timed on this architecture
-  measured,  ///< timed on this architecture
+  derived,   ///< by reasoning, another architecture's row, or a few timings that the text gives; no tuner has chosen it
+  measured,  ///< timed on this architecture, against the candidates that the tuner had
 };
 
 /// One line of a table: the first row of an architecture whose condition holds decides.

@@ -3,7 +3,8 @@
 // From the tile list or the preprocess kernel on, each kernel of a chain lets its successor be launched when all its
 // own CTAs have been, and waits for its predecessor before it reads anything of what that writes. A predecessor is done
 // when it has waited for its own, so that a kernel which waits finds the results of all before it. What a predecessor
-// writes must not be read by way of the read-only cache (__ldg), whose loads may be moved before the wait.
+// writes must not be read by way of the read-only cache (__ldg), whose loads may be moved before the wait. Before the
+// wait only what the predecessor had waited for itself may be read, by way of the L2 cache (__ldcg).
 //
 // Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the clearing of dK
 // and dV, and what is behind the conversion of dQ, which lets it be launched when the main kernel is done.

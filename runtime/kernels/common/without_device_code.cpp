@@ -42,7 +42,7 @@ cudaError_t pack_mask(const MaskView&, std::uint64_t*, std::uint8_t*, cudaStream
 cudaError_t compact_mask(const MaskView&, std::int32_t*, std::int32_t*, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t reorder_mask(const MaskView&, bool, std::byte*, cudaStream_t) {
+cudaError_t reorder_mask(const MaskView&, const PlanDevice&, bool, std::byte*, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t clip_keys(const BackwardParameters&, const std::int32_t*, std::int32_t*, cudaStream_t) {

@@ -42,6 +42,9 @@ class Consumer {
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr bool kSoftcap = kConfig.softcap;
   static constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
+  /// Whether the weights that scores become are packed at once: with 128 queries there are no registers for P beside
+  /// them else.
+  static constexpr bool kWeightsPacked = kScaledWeights<kConfig>;
   static constexpr int kM = G::kM;
   static constexpr int kD = G::kD;
 
@@ -301,11 +304,23 @@ class Consumer {
             pack<kType>(probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]);
   }
 
+  /// Makes an operand of words that come round the loop and were packed while products were in flight. As they are,
+  /// ptxas finds no registers for them beside the accumulators (C7512), so each takes an addition of a 0 that it cannot
+  /// know.
+  __device__ __forceinline__ void renew(Operand& operand) const {
+    const std::uint32_t zero = __float_as_uint(p.softcap) >> 31;  // its sign: a softcap is positive
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) asm volatile("add.u32 %0, %0, %1;\n" : "+r"(operand[k][w]) : "r"(zero));
+  }
+
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
   /// before. Returns whether the next step's queries have come.
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
                                             Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
+    if constexpr (kWeightsPacked) renew(probabilities);
     Operand d_scores;
     differentiate(i, probability, d_score, d_scores);
     const bool d_scores_came = store_d_scores(i, d_scores);
@@ -364,17 +379,27 @@ class Consumer {
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
       BiasFragments<kType> bias{rows_of_pairs(shared_ + G::kTileBias + ring.stage * PairTile::kBytes),
                                 PairTile::kRowBytes};
-      exponentiate<kConfig>(p, s, lse, key_bias, bias, slope_);
+      exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
       const bool masked = __any_sync(0xffffffffu, bias.masks());
       if (masked) bias.hide(s);
       __syncwarp();
       arrive(state.bias_empty[ring.stage][consumer_]);
       return masked;
     } else {
-      if constexpr (kSlopeTaken)
-        exponentiate<kConfig>(p, s, lse, key_bias, 0, probabilities);
+      const auto with_bias = [&](auto&& bias) {
+        if constexpr (kWeightsPacked)
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, probabilities, weights_);
+        else if constexpr (kSlopeTaken)
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, probabilities, Absent{});
+        else if constexpr (kSoftcap)
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, slope_, Absent{});
+        else
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, Absent{}, Absent{});
+      };
+      if constexpr (kKeyBias)
+        with_bias(key_bias);
       else
-        exponentiate<kConfig>(p, s, lse, key_bias, 0, slope_);
+        with_bias(Absent{});
       return false;
     }
   }
@@ -392,10 +417,13 @@ class Consumer {
 
   /// Clears the probabilities of the pairs of step i that are not visible.
   __device__ __forceinline__ void hide(int i, Scores& probability, Operand& probabilities, Mask& mask,
-                                       const ItemStep& info) const {
+                                       const ItemStep& info) {
     const KeyItem& item = state.items[slot_];
     const auto clear = [&](int e) {
-      probability[e] = 0.0f;
+      if constexpr (kWeightsPacked)
+        clear_packed(weights_, e);
+      else
+        probability[e] = 0.0f;
       if constexpr (kSlopeTaken) clear_packed(probabilities, e);
     };
     if (info.mask_words != nullptr) {
@@ -428,11 +456,12 @@ class Consumer {
     if (partial_) {
 #pragma unroll
       for (int e = 0; e < kM / 2; ++e)
-        if (probability[e] == 0.0f) {
+        if (kWeightsPacked ? (weights_[e / 8][e / 2 % 4] >> e % 2 * 16 & 0xffffu) == 0 : probability[e] == 0.0f) {
           d_score[e] = 0.0f;
           if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
+    constexpr float kUnscale = kWeightsPacked ? 1.0f / kPackedWeightScale : 1.0f;
     float2 total;  // read ahead of the arithmetic, which hides the time it takes
     if constexpr (kKeyBias && G::kBiasSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
     float sums[2] = {0.0f, 0.0f};
@@ -441,10 +470,10 @@ class Consumer {
       const float2 column = ptx::ld_shared_v2(row_dot + j * 32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float x = probability[j * 4 + half * 2];
-        const float y = probability[j * 4 + half * 2 + 1];
-        const float dx = x * (d_score[j * 4 + half * 2] - column.x);
-        const float dy = y * (d_score[j * 4 + half * 2 + 1] - column.y);
+        float2 weight = {probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]};
+        if constexpr (kWeightsPacked) weight = unpack<DataType::fp16>(weights_[j / 2][j % 2 * 2 + half]);
+        const float dx = weight.x * fmaf(d_score[j * 4 + half * 2], kUnscale, -column.x * kUnscale);
+        const float dy = weight.y * fmaf(d_score[j * 4 + half * 2 + 1], kUnscale, -column.y * kUnscale);
         if constexpr (kKeyBias) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kType>(slope_[j / 2][j % 2 * 2 + half]);
@@ -610,8 +639,9 @@ class Consumer {
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 
   // Softcap, where the scores do not take it: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right
-  // after.
+  // after; or their weights.
   std::uint32_t slope_[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
+  std::uint32_t weights_[kWeightsPacked ? kM / 16 : 1][4];
 };
 
 }  // namespace flashdma_bwd::hopper

@@ -4,6 +4,8 @@
 // 2` of the tile: a lane has two keys, and of every 8 queries two.
 #pragma once
 
+#include <type_traits>
+
 #include "common/item.cuh"
 #include "common/numeric.cuh"
 #include "common/tanh_polynomial.hpp"
@@ -147,34 +149,52 @@ __device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], 
   packed[i / 8][i / 2 % 4] &= i % 2 == 0 ? 0xffff0000u : 0x0000ffffu;
 }
 
-/// Whether scores become P (1 - tanh^2), which multiplies dP - D, and P is packed beside them: with a softcap. A key
-/// bias's gradient needs dS without the slope 1 - tanh^2; it leaves P in the scores, and the slope is packed.
+/// Whether scores become weights, P (1 - tanh^2), which multiply dP - D, and P is packed beside them: with a softcap. A
+/// key bias's gradient needs dS without the slope 1 - tanh^2; it leaves P in the scores, and the slope is packed.
 template <KernelConfig kConfig>
 inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias != BiasKind::key_vector);
 
+/// What weights, and probabilities, are multiplied by where they are to be kept as fp16: they are at most 1, and small
+/// ones keep its precision.
+inline constexpr float kPackedWeightScale = 16384.0f;
+
+/// Whether weights are made in that scale.
+template <KernelConfig kConfig>
+inline constexpr bool kScaledWeights = kScoresTakeSlope<kConfig> &&
+                                       (kConfig.tile.cta_pair || kConfig.tile.block_m == 128);
+
+/// What exponentiate() has nothing to do with.
+struct Absent {};
+template <class T>
+inline constexpr bool kPresent = !std::is_same_v<std::remove_cvref_t<T>, Absent>;
+
 /// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
-/// `key_bias`: of the lane's two keys, in units of log2. `tile_bias`: a BiasFragments, or anything without one.
-/// Softcap: `packed` become P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A
-/// operand. All lanes of the warp.
-template <KernelConfig kConfig, int Count, class TileBias, class Packed>
+/// `key_bias`: float[2] of the lane's two keys, in units of log2. `tile_bias`: BiasFragments. Softcap: `packed` become
+/// P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A operand, and `weights`,
+/// too, the weights in fp16. Each of these may be Absent. All lanes of the warp.
+template <KernelConfig kConfig, int Count, class KeyBias, class TileBias, class Packed, class Weights>
 __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
-                                             const float (&key_bias)[2], TileBias&& tile_bias, Packed& packed) {
+                                             KeyBias&& key_bias, TileBias&& tile_bias, Packed&& packed,
+                                             Weights&& weights) {
   constexpr DataType kType = kConfig.data_type;
   constexpr bool kSoftcap = kConfig.softcap;
-  const float to_log2 = p.score_log2;
-  const auto run = [&](auto&& tanh_of_twice) {
+  static_assert(kPresent<Packed> == kSoftcap && (!kPresent<Weights> || kScaledWeights<kConfig>));
+  // The slopes' scale is that of tanh, squared.
+  constexpr float kTanhScale = kScaledWeights<kConfig> ? 128.0f : 1.0f;
+  static_assert(!kScaledWeights<kConfig> || kTanhScale * kTanhScale == kPackedWeightScale);
+  const float to_log2 = p.score_log2 * (1.0f / kTanhScale);
+  const auto run = [&](auto&& scaled_tanh) {
     [[maybe_unused]] std::uint32_t bias_words[4];
 #pragma unroll
     for (int j = 0; j < Count / 4; ++j) {
       const float2 column = ptx::ld_shared_v2(lse + j * 32);
-      if constexpr (kConfig.bias == BiasKind::tile)
+      if constexpr (kPresent<TileBias>)
         if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float2 offset = {-column.x, -column.y};
-        if constexpr (kConfig.bias == BiasKind::key_vector)
-          offset = {key_bias[half] - column.x, key_bias[half] - column.y};
-        if constexpr (kConfig.bias == BiasKind::tile) {
+        if constexpr (kPresent<KeyBias>) offset = {key_bias[half] - column.x, key_bias[half] - column.y};
+        if constexpr (kPresent<TileBias>) {
           const float2 bias = unpack<kType>(bias_words[j % 2 * 2 + half]);
           offset = {fmaf(bias.x, kLog2E, offset.x), fmaf(bias.y, kLog2E, offset.y)};
         }
@@ -182,9 +202,10 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
         float& y = s[j * 4 + half * 2 + 1];
         [[maybe_unused]] float2 slope;
         if constexpr (kSoftcap) {
-          x = tanh_of_twice(x);
-          y = tanh_of_twice(y);
-          slope = {1.0f - x * x, 1.0f - y * y};
+          constexpr float kOne = kTanhScale * kTanhScale;
+          x = scaled_tanh(x);
+          y = scaled_tanh(y);
+          slope = {kOne - x * x, kOne - y * y};
         }
         x = ptx::ex2(fmaf(x, to_log2, offset.x));
         y = ptx::ex2(fmaf(y, to_log2, offset.y));
@@ -192,6 +213,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
           packed[j / 2][j % 2 * 2 + half] = pack<kType>(x, y);
           x *= slope.x;
           y *= slope.y;
+          if constexpr (kPresent<Weights>) weights[j / 2][j % 2 * 2 + half] = pack<DataType::fp16>(x, y);
         } else if constexpr (kSoftcap) {
           packed[j / 2][j % 2 * 2 + half] = pack<kType>(slope.x, slope.y);
         }
@@ -202,20 +224,26 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
     run(nullptr);
   } else {
     // Where all of the warp's scores are smaller than the cap, as nearly all are, a polynomial takes the place of two
-    // of three operations of the multi-function unit, whose time is not hidden. Twice what tanh is taken of is below 2
-    // if bit 30, the exponent's highest, is 0: half an instruction a score. The arithmetic is there twice, since a
-    // polynomial in front of it could not run under its exponentials.
-    const float to_twice = 2.0f * p.scale_by_softcap;
-    std::uint32_t bits = 0;
+    // of three operations of the multi-function unit, whose time is not hidden; a shorter one where all are smaller
+    // than a third of the cap. A number is below 2 if bit 30, the exponent's highest, is 0: half an instruction a
+    // score. The arithmetic is there for each, since a polynomial in front of it could not run under its exponentials.
+    const auto any_from_two = [&](float factor) {
+      // Two, so that fewer instructions wait for the one before; one where there are no registers (NOTES.md).
+      constexpr int kWords = Count <= 32 ? 2 : 1;
+      std::uint32_t bits[kWords] = {};
 #pragma unroll
-    for (int i = 0; i < Count; ++i) {
-      s[i] *= to_twice;
-      bits |= __float_as_uint(s[i]);
-    }
-    if (__any_sync(0xffffffffu, (bits & 0x40000000u) != 0)) [[unlikely]]
-      run([](float twice) { return tanh_accurate(0.5f * twice); });
+      for (int i = 0; i < Count; ++i) {
+        s[i] *= factor;
+        bits[i / 2 % kWords] |= __float_as_uint(s[i]);
+      }
+      return __any_sync(0xffffffffu, ((bits[0] | bits[kWords - 1]) & 0x40000000u) != 0);
+    };
+    if (!any_from_two(6.0f * p.scale_by_softcap))
+      run([](float sixfold) { return tanh_of_sixth(sixfold, kTanhScale); });
+    else if (!any_from_two(1.0f / 3.0f))
+      run([](float twice) { return tanh_of_half(twice, kTanhScale); });
     else
-      run([](float twice) { return tanh_of_half(twice); });
+      run([](float twice) { return tanh_accurate(0.5f * twice) * kTanhScale; });
   }
 }
 

@@ -15,19 +15,30 @@ inline constexpr int kSortThreads = kSortWarps * 32;
 inline constexpr int kDigitBits = 8;
 inline constexpr int kDigits = 1 << kDigitBits;
 
-/// A value with its code, of digits, or nothing, which sorts leave out.
-constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-__device__ __forceinline__ std::uint64_t coded_value(int value, std::uint32_t code) {
-  return std::uint64_t{code} << 32 | static_cast<std::uint32_t>(value);
+/// A value with a code of digits behind it, in a word: values below 2^16 with two digits in 32 bits, others in 64.
+template <class Coded>
+inline constexpr int kValueBits = sizeof(Coded) == 4 ? 16 : 32;
+/// No value, which sorts leave out: a code that is no value's.
+template <class Coded>
+inline constexpr Coded kNothing = static_cast<Coded>(~Coded{0});
+
+template <class Coded>
+__device__ __forceinline__ Coded coded_value(int value, std::uint32_t code) {
+  return static_cast<Coded>(code) << kValueBits<Coded> | static_cast<Coded>(value);
 }
-__device__ __forceinline__ int value_of(std::uint64_t coded) {
-  return static_cast<int>(static_cast<std::uint32_t>(coded));
+template <class Coded>
+__device__ __forceinline__ int value_of(Coded coded) {
+  return static_cast<int>(coded & ((Coded{1} << kValueBits<Coded>)-1));
 }
-__device__ __forceinline__ std::uint64_t with_digit(int digit, int value) {
-  return static_cast<std::uint64_t>(value) << (32 + digit * kDigitBits);
+template <class Coded>
+__device__ __forceinline__ int digit_of(Coded coded, int digit) {
+  return static_cast<int>(coded >> (kValueBits<Coded> + digit * kDigitBits)) & (kDigits - 1);
 }
-__device__ __forceinline__ int digit_of(std::uint64_t coded, int digit) {
-  return static_cast<int>(coded >> (32 + digit * kDigitBits)) & (kDigits - 1);
+/// The same with another digit.
+template <class Coded>
+__device__ __forceinline__ Coded with_digit(Coded coded, int digit, int value) {
+  const int shift = kValueBits<Coded> + digit * kDigitBits;
+  return (coded & ~(Coded{kDigits - 1} << shift)) | static_cast<Coded>(value) << shift;
 }
 
 /// What the threads of a sort share.
@@ -88,7 +99,7 @@ __device__ __forceinline__ int sum_up(DigitCounters& counters) {
 /// Gives the coded values source(i), i < count, to destination(slot, coded value), in the order of the digit kDigit of
 /// their codes and in their own where it is the same. Returns how many there are that are something. All threads of a
 /// CTA of kSortThreads; what destination wrote is theirs to read.
-template <int kDigit, class Source, class Destination>
+template <class Coded, int kDigit, class Source, class Destination>
 __device__ __forceinline__ int sort_by_digit(DigitCounters& counters, int count, const Source& source,
                                              const Destination& destination) {
   constexpr int kUnroll = 4;  // strips of 32 values whose loads are in flight together
@@ -102,30 +113,31 @@ __device__ __forceinline__ int sort_by_digit(DigitCounters& counters, int count,
   const int strips_of_warp = ((count + 31) / 32 + kSortWarps - 1) / kSortWarps;
   const int begin = min(warp * strips_of_warp * 32, count);
   const int end = min(begin + strips_of_warp * 32, count);
-  const auto load = [&](std::uint64_t(&coded)[kUnroll], int base) {
+  const auto load = [&](Coded(&coded)[kUnroll], int base) {
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
       const int i = base + j * 32 + lane;
-      coded[j] = i < end ? source(i) : kNothing;
+      coded[j] = i < end ? source(i) : kNothing<Coded>;
     }
   };
   for (int base = begin; base < end; base += 32 * kUnroll) {
-    std::uint64_t coded[kUnroll];
+    Coded coded[kUnroll];
     load(coded, base);
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j)
-      if (coded[j] != kNothing) atomicAdd(&counters.of_warps[warp][digit_of(coded[j], kDigit)], 1);
+      if (coded[j] != kNothing<Coded>) atomicAdd(&counters.of_warps[warp][digit_of(coded[j], kDigit)], 1);
   }
   __syncthreads();
 
   const int values = sum_up(counters);
 
   for (int base = begin; base < end; base += 32 * kUnroll) {
-    std::uint64_t coded[kUnroll];
+    Coded coded[kUnroll];
     load(coded, base);
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
-      const bool something = coded[j] != kNothing;
+      const bool something = coded[j] != kNothing<Coded>;
+      if (!__any_sync(0xffffffffu, something)) continue;
       const int digit = digit_of(coded[j], kDigit);
       const unsigned peers = __match_any_sync(0xffffffffu, something ? digit : kDigits);
       const unsigned before = peers & ((1u << lane) - 1);

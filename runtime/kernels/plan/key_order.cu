@@ -2,9 +2,11 @@
 //
 // Never-active keys are left out. The others are sorted by the last query atom that sees them, the last first, cut into
 // strata (key_strata.cuh) and sorted by the first in each: keys that share a tile are then active in alike intervals.
-// The tiles themselves are sorted by the length of these intervals, so that the longest lists of query tiles come
-// first.
+// The tiles themselves are sorted by how far the last of their stratum lies behind their first, so that the longest
+// lists of query tiles come first.
+#include "common/dynamic_shared.cuh"
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "plan/digit_sort.cuh"
 #include "plan/key_strata.cuh"
@@ -30,7 +32,7 @@ struct OrderProblem {
 /// Tiles that are sorted; the others, of longer sequences, stay in their strata.
 constexpr int kMostSortedTiles = 2048;
 
-/// What a CTA shares.
+/// What a CTA shares, beside the lists of keys where these fit.
 struct OrderState {
   DigitCounters counters;
   KeyStrata strata;
@@ -40,86 +42,104 @@ struct OrderState {
   std::int32_t ordered_tiles;
 };
 
-/// Writes the active keys of one mask to `keys` in the order of the plan, and returns how many there are. `lists` are
-/// two buffers of as many coded values as there are keys.
-__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
-                                         const std::int32_t* ends, std::uint64_t* const (&lists)[2],
-                                         std::int32_t* keys) {
-  const KeyLevels levels(p.query_atoms);
-  const int count = sort_by_digit<kLastDigit>(
-      state.counters, p.keys,
-      [&](int key) {
-        const int end = ends[key];
-        return end == 0 ? kNothing : coded_value(key, levels.code(p.query_atoms - from_end[key], end - 1));
-      },
-      [&](int slot, std::uint64_t coded) { lists[0][slot] = coded; });
-  state.strata.find(lists[0], count);
-  sort_by_digit<kFirstDigit>(
-      state.counters, count, [&](int i) { return lists[0][i] | with_digit(kStratumDigit, state.strata.of(i)); },
-      [&](int slot, std::uint64_t coded) { lists[1][slot] = coded; });
-  sort_by_digit<kStratumDigit>(
-      state.counters, count, [&](int i) { return lists[1][i]; },
-      [&](int slot, std::uint64_t coded) { lists[0][slot] = coded; });
+/// Two lists of as many coded keys as there are keys.
+template <class Coded>
+using KeyLists = Coded* const (&)[2];
 
-  // Whole tiles by their lengths; what is left of the keys stays last.
-  const int tiles = min(count / kStratumTileKeys, kMostSortedTiles);
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int tile = thread / 32; tile < tiles; tile += kSortWarps) {
-    LevelRange range;
-    range.find(lists[0], tile * kStratumTileKeys, (tile + 1) * kStratumTileKeys);
-    if (thread % 32 == 0)
-      state.tile_lengths[tile] = static_cast<std::uint8_t>(range.latest_last - range.earliest_first);
+/// Sorts the active keys of one mask but for the order of tiles, into lists[0], and returns how many there are.
+template <class Coded>
+__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
+                                         const std::int32_t* ends, KeyLists<Coded> lists) {
+  const KeyLevels levels(p.query_atoms);
+  constexpr int kUnroll = 8;  // keys whose loads are in flight together
+  for (int base = static_cast<int>(threadIdx.x); base < p.keys; base += kUnroll * kSortThreads) {
+    int first[kUnroll], end[kUnroll];
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const int key = base + j * kSortThreads;
+      end[j] = key < p.keys ? ends[key] : 0;
+      first[j] = p.query_atoms - (key < p.keys ? from_end[key] : 0);
+    }
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const int key = base + j * kSortThreads;
+      if (key >= p.keys) break;
+      lists[1][key] = end[j] == 0 ? kNothing<Coded> : coded_value<Coded>(key, levels.code(first[j], end[j] - 1));
+    }
   }
   __syncthreads();
-  for (int tile = thread; tile < tiles; tile += kSortThreads) {
-    const int length = state.tile_lengths[tile];
-    int place = 0;
-    for (int other = 0; other < tiles; ++other)
-      if (state.tile_lengths[other] > length || (state.tile_lengths[other] == length && other < tile)) ++place;
-    state.sorted_tiles[place] = static_cast<std::uint16_t>(tile);
-  }
-  __syncthreads();
-  for (int slot = thread; slot < count; slot += kSortThreads) {
-    const int tile = slot / kStratumTileKeys;
-    const int from = tile < tiles ? state.sorted_tiles[tile] : tile;
-    keys[slot] = value_of(lists[0][from * kStratumTileKeys + slot % kStratumTileKeys]);
-  }
-  __syncthreads();
+  const int count = sort_by_digit<Coded, kLastDigit>(
+      state.counters, p.keys, [&](int i) { return lists[1][i]; },
+      [&](int slot, Coded coded) { lists[0][slot] = coded; });
+  state.strata.find(lists[0], count);
+  sort_by_digit<Coded, kFirstDigit>(
+      state.counters, count, [&](int i) { return with_digit(lists[0][i], kStratumDigit, state.strata.of(i)); },
+      [&](int slot, Coded coded) { lists[1][slot] = coded; });
+  sort_by_digit<Coded, kStratumDigit>(
+      state.counters, count, [&](int i) { return lists[1][i]; },
+      [&](int slot, Coded coded) { lists[0][slot] = coded; });
   return count;
 }
 
-/// The smallest and largest positions and the query atoms of each key atom, in the order of `keys`, or in the keys' own
-/// if it is nullptr. Adds up the query tiles of tiles of two key atoms.
-__device__ __forceinline__ void find_ranges(OrderState& state, const OrderProblem& p, const std::int32_t* keys,
-                                            int count, const std::int32_t* from_end, const std::int32_t* ends,
+/// Sorts whole tiles by their lengths; what is left of the keys stays last. A tile's keys lie in one stratum, the
+/// earliest first in front.
+template <class Coded>
+__device__ __forceinline__ void sort_tiles(OrderState& state, const Coded* list, int tiles) {
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int tile = thread; tile < tiles; tile += kSortThreads) {
+    const Coded front = list[tile * kStratumTileKeys];
+    const int latest_last = state.strata.latest_last(digit_of(front, kStratumDigit));
+    state.tile_lengths[tile] = static_cast<std::uint8_t>(latest_last - first_level(front));
+  }
+  __syncthreads();
+  for (int tile = thread / 32; tile < tiles; tile += kSortWarps) {
+    const int length = state.tile_lengths[tile];
+    int place = 0;
+    for (int other = thread % 32; other < tiles; other += 32)
+      place += state.tile_lengths[other] > length || (state.tile_lengths[other] == length && other < tile) ? 1 : 0;
+    place = __reduce_add_sync(0xffffffffu, place);
+    if (thread % 32 == 0) state.sorted_tiles[place] = static_cast<std::uint16_t>(tile);
+  }
+  __syncthreads();
+}
+
+/// Writes the order in which slot i has the key key_at(i), and of each of its key atoms the smallest and largest
+/// positions and the query atoms. Adds up the query tiles of tiles of two key atoms.
+template <class KeyAt>
+__device__ __forceinline__ void write_order(OrderState& state, const OrderProblem& p, int count, const KeyAt& key_at,
+                                            const std::int32_t* from_end, const std::int32_t* ends, std::int32_t* keys,
                                             KeyAtomRange* ranges) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int key_atoms = mask_atoms(p.keys);
+  constexpr int kKeysOfLane = kStratumTileKeys / 32;
   int tiles = 0;
-  for (int tile = warp; tile < key_atoms / kTileAtoms; tile += kSortWarps) {
+  for (int tile = warp; tile < mask_atoms(p.keys) / kTileAtoms; tile += kSortWarps) {
+    int key[kKeysOfLane], begin_from_end[kKeysOfLane], end[kKeysOfLane];
+#pragma unroll
+    for (int j = 0; j < kKeysOfLane; ++j) {
+      const int slot = tile * kStratumTileKeys + j * 32 + lane;
+      const bool inside = slot < count;
+      key[j] = inside ? key_at(slot) : -1;
+      begin_from_end[j] = inside ? from_end[key[j]] : 0;
+      end[j] = inside ? ends[key[j]] : 0;
+    }
+#pragma unroll
+    for (int j = 0; j < kKeysOfLane; ++j)
+      if (key[j] >= 0) keys[tile * kStratumTileKeys + j * 32 + lane] = key[j];
     int tile_begin = kUnlimited;
     int tile_end = 0;
-    for (int atom = tile * kTileAtoms; atom < (tile + 1) * kTileAtoms; ++atom) {
-      KeyAtomRange range = {kUnlimited, -1, kUnlimited, 0};
-      for (int half = 0; half < 2; ++half) {
-        const int slot = atom * kMaskAtom + half * 32 + lane;
-        if (slot >= count) continue;
-        const int key = keys != nullptr ? keys[slot] : slot;
-        range.first_position = min(range.first_position, key);
-        range.last_position = max(range.last_position, key);
-        if (ends[key] == 0) continue;
-        range.query_begin = min(range.query_begin, p.query_atoms - from_end[key]);
-        range.query_end = max(range.query_end, ends[key]);
-      }
 #pragma unroll
-      for (int step = 16; step > 0; step /= 2) {
-        range.first_position = min(range.first_position, __shfl_xor_sync(0xffffffffu, range.first_position, step));
-        range.last_position = max(range.last_position, __shfl_xor_sync(0xffffffffu, range.last_position, step));
-        range.query_begin = min(range.query_begin, __shfl_xor_sync(0xffffffffu, range.query_begin, step));
-        range.query_end = max(range.query_end, __shfl_xor_sync(0xffffffffu, range.query_end, step));
-      }
-      if (lane == 0) ranges[atom] = range;
+    for (int atom = 0; atom < kTileAtoms; ++atom) {
+      const int a = atom * 2;
+      const int b = atom * 2 + 1;
+      KeyAtomRange range;
+      range.first_position =
+          __reduce_min_sync(0xffffffffu, min(key[a] < 0 ? kUnlimited : key[a], key[b] < 0 ? kUnlimited : key[b]));
+      range.last_position = __reduce_max_sync(0xffffffffu, max(key[a], key[b]));
+      const int from = __reduce_max_sync(0xffffffffu, max(begin_from_end[a], begin_from_end[b]));
+      range.query_begin = from == 0 ? kUnlimited : p.query_atoms - from;
+      range.query_end = __reduce_max_sync(0xffffffffu, max(end[a], end[b]));
+      if (lane == 0) ranges[tile * kTileAtoms + atom] = range;
       tile_begin = min(tile_begin, range.query_begin);
       tile_end = max(tile_end, range.query_end);
     }
@@ -128,59 +148,127 @@ __device__ __forceinline__ void find_ranges(OrderState& state, const OrderProble
   if (lane == 0) atomicAdd(&state.ordered_tiles, tiles);
 }
 
-/// One CTA orders the keys of one mask.
+/// Counts the tiles of the keys' own order, as the first pass found them: of each pair of query atoms a byte for each
+/// key atom.
+class NaturalTiles {
+  static constexpr int kAhead = 2;
+
+ public:
+  /// Asks for the first bytes, whose way is as long as that of all else that the kernel begins with.
+  __device__ __forceinline__ NaturalTiles(const std::uint8_t* atoms, std::int64_t count)
+      : atoms_(atoms), words_(count % 16 == 0 ? count / 16 : 0), count_(count) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const std::int64_t i = thread() + j * kSortThreads;
+      ahead_[j] = i < words_ ? word(i) : uint4{};
+    }
+  }
+
+  /// Of the thread's bytes.
+  __device__ __forceinline__ int count() const {
+    int tiles = 0;
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) tiles += tiles_of(ahead_[j]);
+#pragma unroll 4
+    for (std::int64_t i = thread() + kAhead * kSortThreads; i < words_; i += kSortThreads) tiles += tiles_of(word(i));
+    if (words_ == 0)
+      for (std::int64_t i = thread(); i < count_ / 2; i += kSortThreads)
+        tiles += tiles_of(reinterpret_cast<const std::uint16_t*>(atoms_)[i]);
+    return tiles;
+  }
+
+ private:
+  static __device__ __forceinline__ int thread() {
+    return static_cast<int>(threadIdx.x);
+  }
+  static __device__ __forceinline__ int tiles_of(std::uint32_t pair_of_tiles) {
+    static_assert(kTileAtoms == 2);
+    return __popc((pair_of_tiles | pair_of_tiles >> 8) & 0x00ff00ffu);
+  }
+  static __device__ __forceinline__ int tiles_of(const uint4& v) {
+    return tiles_of(v.x) + tiles_of(v.y) + tiles_of(v.z) + tiles_of(v.w);
+  }
+  __device__ __forceinline__ uint4 word(std::int64_t i) const {
+    return reinterpret_cast<const uint4*>(atoms_)[i];
+  }
+
+  const std::uint8_t* atoms_;
+  std::int64_t words_;  ///< of 16 bytes, which is what a mask's begin with, too; 0: they do not
+  std::int64_t count_;
+  uint4 ahead_[kAhead];
+};
+
+/// One CTA orders the keys of one mask. Lists of 32 bits a key are in shared memory, the second if there is room.
+template <class Coded>
 __global__ void __launch_bounds__(kSortThreads)
-    key_order_kernel(OrderProblem p, KeyIntervals intervals, const std::uint8_t* active_atoms, std::uint64_t* lists,
-                     KeyOrder* orders, std::int32_t* keys, KeyAtomRange* ranges) {
+    key_order_kernel(OrderProblem p, bool both_lists_shared, KeyIntervals intervals, const std::uint8_t* active_atoms,
+                     std::uint64_t* lists, KeyOrder* orders, std::int32_t* keys, KeyAtomRange* ranges) {
   __shared__ OrderState state;
   const int mask_index = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) state.natural_tiles = state.ordered_tiles = 0;
+  wait_for_predecessor();
   const std::int64_t first = std::int64_t{mask_index} * p.keys;
   const std::int32_t* from_end = intervals.from_end + first;
   const std::int32_t* ends = intervals.ends + first;
   std::int32_t* own_keys = keys + first;
   const int key_atoms = mask_atoms(p.keys);
   KeyAtomRange* own_ranges = ranges + std::int64_t{mask_index} * key_atoms;
-  if (thread == 0) state.natural_tiles = state.ordered_tiles = 0;
-
-  std::uint64_t* const own_lists[2] = {lists + 2 * first, lists + 2 * first + p.keys};
-  const int count = sort_keys(state, p, from_end, ends, own_lists, own_keys);
-  find_ranges(state, p, own_keys, count, from_end, ends, own_ranges);
-  // Tiles of the keys' own order, as the first pass found them.
   const std::int64_t flags = std::int64_t{p.query_atoms / 2} * key_atoms;
-  const std::uint8_t* own_atoms = active_atoms + mask_index * flags;
-  int natural_tiles = 0;
-#pragma unroll 8
-  for (std::int64_t i = std::int64_t{thread} * kTileAtoms; i < flags; i += std::int64_t{kSortThreads} * kTileAtoms) {
-    const unsigned atoms = *reinterpret_cast<const std::uint16_t*>(own_atoms + i);
-    natural_tiles += __popc((atoms | atoms >> 8) & 0xffu);
-  }
-  if (natural_tiles > 0) atomicAdd(&state.natural_tiles, natural_tiles);
+  const NaturalTiles natural_tiles_here(active_atoms + mask_index * flags, flags);
+  auto* const memory = reinterpret_cast<Coded*>(lists + 2 * first);
+  auto* const shared = reinterpret_cast<Coded*>(dynamic_shared_memory());
+  constexpr bool kShared = sizeof(Coded) == 4;
+  Coded* const own_lists[2] = {kShared ? shared : memory, (kShared && both_lists_shared ? shared : memory) + p.keys};
+  const int count = sort_keys<Coded>(state, p, from_end, ends, own_lists);
+  const int tiles = min(count / kStratumTileKeys, kMostSortedTiles);
+  sort_tiles(state, own_lists[0], tiles);
+  const auto key_at = [&](int slot) {
+    const int tile = slot / kStratumTileKeys;
+    const int from = tile < tiles ? state.sorted_tiles[tile] : tile;
+    return value_of(own_lists[0][from * kStratumTileKeys + slot % kStratumTileKeys]);
+  };
+  write_order(state, p, count, key_at, from_end, ends, own_keys, own_ranges);
+  const int tiles_of_warp = __reduce_add_sync(0xffffffffu, natural_tiles_here.count());
+  if (thread % 32 == 0) atomicAdd(&state.natural_tiles, tiles_of_warp);
   __syncthreads();
-  natural_tiles = state.natural_tiles;
+  const int natural_tiles = state.natural_tiles;
   const int ordered_tiles = state.ordered_tiles;
-  __syncthreads();  // finding ranges again adds to it
+  __syncthreads();  // writing an order again adds to it
   const bool natural = p.may_keep_natural && keeps_natural(natural_tiles, ordered_tiles);
-  if (natural) {
-    for (int key = thread; key < p.keys; key += kSortThreads) own_keys[key] = key;
-    find_ranges(state, p, nullptr, p.keys, from_end, ends, own_ranges);
-  }
+  if (natural)
+    write_order(
+        state, p, p.keys, [](int slot) { return slot; }, from_end, ends, own_keys, own_ranges);
   if (thread == 0) orders[mask_index] = {natural ? p.keys : count, natural ? 1 : 0, natural_tiles, ordered_tiles};
+}
+
+/// Lists of a mask, in 32 bits a key, for which a CTA has shared memory.
+int shared_lists(int keys, const PlanDevice& device) {
+  if (keys > 1 << kValueBits<std::uint32_t>) return 0;
+  const std::size_t bytes = sizeof(std::uint32_t) * static_cast<std::size_t>(keys);
+  for (const int lists : {2, 1})
+    if (sizeof(OrderState) + static_cast<std::size_t>(lists) * bytes <= device.shared_bytes) return lists;
+  return 0;
 }
 
 }  // namespace
 
-cudaError_t order_keys(const MaskView& mask, const ReorderedPlan& plan, bool may_keep_natural, cudaStream_t stream) {
+cudaError_t order_keys(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan, bool may_keep_natural,
+                       cudaStream_t stream) {
   const auto masks = static_cast<unsigned>(mask.batch * mask.heads);
   if (masks == 0) return cudaSuccess;
   const OrderProblem problem{mask.keys, mask_atoms(mask.queries), may_keep_natural};
-  return launch_kernel(key_order_kernel, masks, kSortThreads, 0, stream, problem, plan.intervals,
-                       static_cast<const std::uint8_t*>(plan.active_atoms), plan.lists, plan.orders, plan.keys,
-                       plan.ranges);
+  const int lists = shared_lists(mask.keys, device);
+  const std::size_t shared_bytes = sizeof(std::uint32_t) * static_cast<std::size_t>(lists * mask.keys);
+  const auto kernel = lists > 0 ? key_order_kernel<std::uint32_t> : key_order_kernel<std::uint64_t>;
+  if (const cudaError_t error = allow_shared_bytes(kernel, shared_bytes); error != cudaSuccess) return error;
+  return launch_kernel(kernel, Grid(masks).launched_early(device.early_launches), kSortThreads, shared_bytes, stream,
+                       problem, lists == 2, plan.intervals, static_cast<const std::uint8_t*>(plan.active_atoms),
+                       plan.lists, plan.orders, plan.keys, plan.ranges);
 }
 
 cudaError_t load_key_order_kernels() {
-  return load_kernels(key_order_kernel);
+  return load_kernels(key_order_kernel<std::uint32_t>, key_order_kernel<std::uint64_t>);
 }
 
 }  // namespace flashdma_bwd

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "plan/mask_atoms.cuh"
 #include "plan/reordered_plan.hpp"
@@ -17,6 +18,7 @@ constexpr int kClearThreads = 256;
 template <AtomSource kSource>
 __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
     key_rows_kernel(MaskView mask, KeyIntervals intervals, std::uint8_t* active_atoms, uint4* key_rows) {
+  wait_for_predecessor();
   const int query_atoms = mask_atoms(mask.queries);
   const int key_atoms = mask_atoms(mask.keys);
   const int pairs = query_atoms / 2;
@@ -64,6 +66,7 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
 }
 
 __global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int32_t* values, std::int64_t count) {
+  let_successor_launch();
   const std::int64_t i = std::int64_t{blockIdx.x} * kClearThreads + threadIdx.x;
   if (i < count) values[i] = 0;
 }
@@ -75,7 +78,8 @@ constexpr std::array kKeyRowKernels = {key_rows_kernel<AtomSource::bytes>,  key_
 
 }  // namespace
 
-cudaError_t read_key_rows(const MaskView& mask, const ReorderedPlan& plan, cudaStream_t stream) {
+cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
+                          cudaStream_t stream) {
   const std::int64_t heads = std::int64_t{mask.batch} * mask.heads;
   const std::int64_t values = 2 * heads * mask.keys;
   const std::int64_t warps = heads * query_atom_pairs(mask.queries) * mask_atoms(mask.keys);
@@ -84,9 +88,10 @@ cudaError_t read_key_rows(const MaskView& mask, const ReorderedPlan& plan, cudaS
       launch_kernel(clear_intervals_kernel, static_cast<unsigned>((values + kClearThreads - 1) / kClearThreads),
                     kClearThreads, 0, stream, plan.intervals.from_end, values);
   if (error != cudaSuccess) return error;
-  return launch_kernel(kKeyRowKernels[static_cast<std::size_t>(atom_source(mask))],
-                       static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps), kKeyRowWarps * 32, 0, stream,
-                       mask, plan.intervals, plan.active_atoms, reinterpret_cast<uint4*>(plan.key_rows));
+  return launch_kernel(
+      kKeyRowKernels[static_cast<std::size_t>(atom_source(mask))],
+      Grid(static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps)).launched_early(device.early_launches),
+      kKeyRowWarps * 32, 0, stream, mask, plan.intervals, plan.active_atoms, reinterpret_cast<uint4*>(plan.key_rows));
 }
 
 cudaError_t load_key_row_kernels() {

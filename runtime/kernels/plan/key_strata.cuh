@@ -37,12 +37,14 @@ struct KeyLevels {
            static_cast<std::uint32_t>(kLevels - 1 - (last_atom >> shift));
   }
 };
-/// Which digit is what.
-enum KeyDigit { kLastDigit, kFirstDigit, kStratumDigit };
-__device__ __forceinline__ int last_level(std::uint64_t coded) {
+/// Which digit is what. That of the last becomes that of the stratum when the strata are known.
+enum KeyDigit { kLastDigit = 0, kFirstDigit = 1, kStratumDigit = 0 };
+template <class Coded>
+__device__ __forceinline__ int last_level(Coded coded) {
   return kLevels - 1 - digit_of(coded, kLastDigit);
 }
-__device__ __forceinline__ int first_level(std::uint64_t coded) {
+template <class Coded>
+__device__ __forceinline__ int first_level(Coded coded) {
   return digit_of(coded, kFirstDigit);
 }
 
@@ -53,7 +55,8 @@ struct LevelRange {
   int latest_last = -1;
   int sum_of_lasts = 0;
 
-  __device__ __forceinline__ void find(const std::uint64_t* coded, int begin, int end) {
+  template <class Coded>
+  __device__ __forceinline__ void find(const Coded* coded, int begin, int end) {
     for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32) {
       earliest_first = min(earliest_first, first_level(coded[i]));
       latest_first = max(latest_first, first_level(coded[i]));
@@ -74,7 +77,8 @@ class KeyStrata {
 
  public:
   /// All threads of a CTA of kSortThreads: finds the cuts of `count` keys, sorted by their lasts.
-  __device__ __forceinline__ void find(const std::uint64_t* coded, int count) {
+  template <class Coded>
+  __device__ __forceinline__ void find(const Coded* coded, int count) {
     const int tiles = (count + kStratumTileKeys - 1) / kStratumTileKeys;
     const int chunk_tiles = (tiles + kMostChunks - 1) / kMostChunks;
     const int chunk_keys = max(chunk_tiles, 1) * kStratumTileKeys;
@@ -91,14 +95,19 @@ class KeyStrata {
                           static_cast<int>(std::int64_t{range.sum_of_lasts} * kUnit / (end - begin)),
                           range.earliest_first, range.latest_first};
     }
-    if (threadIdx.x == 0) chunk_keys_ = chunk_keys;
+    if (threadIdx.x == 0) chunk_tiles_ = max(chunk_tiles, 1);
     __syncthreads();
     if (warp == 0) cut(chunks, max(chunk_tiles, 1));
     __syncthreads();
   }
 
   /// The stratum of the key in a place of the sorted list, strata in the list's order.
-  __device__ __forceinline__ int of(int place) const { return strata_[place / chunk_keys_]; }
+  __device__ __forceinline__ int of(int place) const {
+    const int tile = place / kStratumTileKeys;
+    return strata_[chunk_tiles_ == 1 ? tile : tile / chunk_tiles_];
+  }
+  /// The level of the last of a stratum's keys that sees a query last.
+  __device__ __forceinline__ int latest_last(int stratum) const { return latest_lasts_[stratum]; }
 
  private:
   struct Chunk {
@@ -131,33 +140,35 @@ class KeyStrata {
       int best = kUnlimited;
 #pragma unroll
       for (int s = 0; s < kPerLane; ++s) {
+        if (s * 32 >= j) break;  // for no lane there is such a stratum
         const int i = s * 32 + lane;
-        if (i >= j) continue;
-        lasts[s] += top[s] - added.mean_last;
-        earliest[s] = min(earliest[s], added.earliest_first);
-        latest[s] = max(latest[s], added.latest_first);
+        const bool begun = i < j;  // by selection: lanes would take turns else, and this is what one warp waits for
+        lasts[s] += begun ? top[s] - added.mean_last : 0;
+        earliest[s] = min(earliest[s], begun ? added.earliest_first : kLevels);
+        latest[s] = max(latest[s], begun ? added.latest_first : -1);
         const int waste = least[s] + lasts[s] + (latest[s] - earliest[s]) * unit_of_firsts;
-        best = min(best, waste * kMostChunks + i);  // below 2^29
+        best = min(best, begun ? waste * kMostChunks + i : kUnlimited);  // below 2^29
       }
       best = __reduce_min_sync(0xffffffffu, best);
       if (lane == 0) begins_[j] = best % kMostChunks;
 #pragma unroll
-      for (int s = 0; s < kPerLane; ++s)
-        if (j == s * 32 + lane) least[s] = best / kMostChunks;
+      for (int s = 0; s < kPerLane; ++s) least[s] = j == s * 32 + lane ? best / kMostChunks : least[s];
     }
     __syncwarp();
     if (lane != 0) return;
     int stratum = kMostChunks;
     for (int end = chunks; end > 0; end = begins_[end]) {
       --stratum;
+      latest_lasts_[stratum] = chunks_[begins_[end]].latest_last / kUnit;
       for (int chunk = begins_[end]; chunk < end; ++chunk) strata_[chunk] = stratum;
     }
   }
 
   Chunk chunks_[kMostChunks];
-  int begins_[kMostChunks + 1];  ///< of the last stratum of the first j chunks
-  int strata_[kMostChunks];
-  int chunk_keys_;
+  int begins_[kMostChunks + 1];    ///< of the last stratum of the first j chunks
+  int strata_[kMostChunks];        ///< of chunks
+  int latest_lasts_[kMostChunks];  ///< of strata
+  int chunk_tiles_;
 };
 
 }  // namespace flashdma_bwd

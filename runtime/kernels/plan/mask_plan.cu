@@ -121,11 +121,12 @@ cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_
                        mask, counts, keys);
 }
 
-cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte* memory, cudaStream_t stream) {
+cudaError_t reorder_mask(const MaskView& mask, const PlanDevice& device, bool may_keep_natural, std::byte* memory,
+                         cudaStream_t stream) {
   const ReorderedPlan plan = reordered_plan(memory, std::int64_t{mask.batch} * mask.heads, mask.queries, mask.keys);
-  cudaError_t error = read_key_rows(mask, plan, stream);
-  if (error == cudaSuccess) error = order_keys(mask, plan, may_keep_natural, stream);
-  if (error == cudaSuccess) error = pack_ordered_atoms(mask, plan, stream);
+  cudaError_t error = read_key_rows(mask, device, plan, stream);
+  if (error == cudaSuccess) error = order_keys(mask, device, plan, may_keep_natural, stream);
+  if (error == cudaSuccess) error = pack_ordered_atoms(mask, device, plan, stream);
   return error;
 }
 

@@ -96,9 +96,16 @@ cudaError_t pack_mask(const MaskView& mask, std::uint64_t* words, std::uint8_t* 
 /// Builds the ascending active keys of each (batch, head) of a mask with one row.
 cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_t* keys, cudaStream_t stream);
 
+/// What the passes over a mask may use of the GPU.
+struct PlanDevice {
+  std::size_t shared_bytes = 0;  ///< of a CTA, at most
+  bool early_launches = false;   ///< kernels may be launched before their predecessors are done, see launch_order.cuh
+};
+
 /// Builds the reordered layout in `memory`. `may_keep_natural`: a mask whose keys' own order promises no more tiles
 /// keeps it, which the mask's KeyOrder says.
-cudaError_t reorder_mask(const MaskView& mask, bool may_keep_natural, std::byte* memory, cudaStream_t stream);
+cudaError_t reorder_mask(const MaskView& mask, const PlanDevice& device, bool may_keep_natural, std::byte* memory,
+                         cudaStream_t stream);
 
 /// Copies the keys of a reordered plan to [batch][mask head][seqlen_k], those past the end of a packed sequence as
 /// kPastEnd. parameters.list_heads are the mask's.

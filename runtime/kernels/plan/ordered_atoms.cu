@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "plan/bit_matrix.cuh"
 #include "plan/reordered_plan.hpp"
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
     ordered_atoms_kernel(int masks, int queries, int seqlen_k, int pairs_of_warp, KeyIntervals intervals,
                          const KeyOrder* orders, const std::int32_t* keys, const KeyAtomRange* ranges,
                          const uint4* key_rows, std::uint8_t* classes, std::uint64_t* words) {
+  wait_for_predecessor();
   const int query_atoms = mask_atoms(queries);
   const int key_atoms = mask_atoms(seqlen_k);
   const int pairs = query_atoms / 2;
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (pair * 2 + 2 <= key_begin[half] || pair * 2 >= key_end[half]) continue;
-      const uint4 both = __ldg(bits[half] + std::int64_t{pair} * kMaskAtom);
+      const uint4 both = bits[half][std::int64_t{pair} * kMaskAtom];
       rows[0].low[half] = both.x;
       rows[0].high[half] = both.y;
       rows[1].low[half] = both.z;
@@ -110,18 +112,20 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
 
 }  // namespace
 
-cudaError_t pack_ordered_atoms(const MaskView& mask, const ReorderedPlan& plan, cudaStream_t stream) {
+cudaError_t pack_ordered_atoms(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
+                               cudaStream_t stream) {
   const int masks = mask.batch * mask.heads;
   const std::int64_t pairs = query_atom_pairs(mask.queries);
   const std::int64_t key_atoms = std::int64_t{masks} * mask_atoms(mask.keys);
   if (pairs * key_atoms == 0) return cudaSuccess;
   const std::int64_t pairs_of_warp = std::clamp<std::int64_t>(pairs * key_atoms / kEnoughWarps, 1, kMostPairs);
   const std::int64_t warps = (pairs + pairs_of_warp - 1) / pairs_of_warp * key_atoms;
-  return launch_kernel(ordered_atoms_kernel, static_cast<unsigned>((warps + kOrderedAtomWarps - 1) / kOrderedAtomWarps),
-                       kOrderedAtomWarps * 32, 0, stream, masks, mask.queries, mask.keys,
-                       static_cast<int>(pairs_of_warp), plan.intervals, static_cast<const KeyOrder*>(plan.orders),
-                       static_cast<const std::int32_t*>(plan.keys), static_cast<const KeyAtomRange*>(plan.ranges),
-                       reinterpret_cast<const uint4*>(plan.key_rows), plan.classes, plan.words);
+  const auto ctas = static_cast<unsigned>((warps + kOrderedAtomWarps - 1) / kOrderedAtomWarps);
+  return launch_kernel(ordered_atoms_kernel, Grid(ctas).launched_early(device.early_launches), kOrderedAtomWarps * 32,
+                       0, stream, masks, mask.queries, mask.keys, static_cast<int>(pairs_of_warp), plan.intervals,
+                       static_cast<const KeyOrder*>(plan.orders), static_cast<const std::int32_t*>(plan.keys),
+                       static_cast<const KeyAtomRange*>(plan.ranges), reinterpret_cast<const uint4*>(plan.key_rows),
+                       plan.classes, plan.words);
 }
 
 cudaError_t load_ordered_atom_kernels() {

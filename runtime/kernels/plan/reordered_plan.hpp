@@ -89,13 +89,16 @@ inline ReorderedPlan reordered_plan(std::byte* memory, std::int64_t heads, std::
 }
 
 /// The first pass.
-cudaError_t read_key_rows(const MaskView& mask, const ReorderedPlan& plan, cudaStream_t stream);
+cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
+                          cudaStream_t stream);
 
 /// The second. `may_keep_natural`: a mask whose keys' own order promises no more tiles keeps it.
-cudaError_t order_keys(const MaskView& mask, const ReorderedPlan& plan, bool may_keep_natural, cudaStream_t stream);
+cudaError_t order_keys(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan, bool may_keep_natural,
+                       cudaStream_t stream);
 
 /// The third.
-cudaError_t pack_ordered_atoms(const MaskView& mask, const ReorderedPlan& plan, cudaStream_t stream);
+cudaError_t pack_ordered_atoms(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
+                               cudaStream_t stream);
 
 cudaError_t load_key_row_kernels();
 cudaError_t load_key_order_kernels();

@@ -226,8 +226,6 @@ class Consumer {
   __device__ __forceinline__ std::uint32_t probability_address() const {
     return shared_ + G::kProbability + warp() * (kM * 16 * G::kProbabilityBytes) + lane() * 16;
   }
-  /// What P, which is at most 1, is multiplied by on its way, so that small ones keep fp16's precision.
-  static constexpr float kProbabilityScale = 16384.0f;
   /// P and, with a softcap, its slope. A key bias needs dS with and without the slope, else one product of them does.
   static constexpr bool kHandOverSlopes = G::kProbabilityBytes == 4;
 

@@ -134,7 +134,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       }
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        constexpr float kInverse = 1.0f / Base::kProbabilityScale;
+        constexpr float kInverse = 1.0f / kPackedWeightScale;
         const float2 column = ptx::ld_shared_v2(row_dot + (k * 2 + w / 2) * 32);
         float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kInverse, -column.x * kInverse);
         float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kInverse, -column.y * kInverse);

@@ -105,10 +105,18 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
     static_assert(kSlopeTaken == (kSoftcap && !Base::kHandOverSlopes));
     std::uint32_t slopes[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
-    if constexpr (kSlopeTaken)
-      exponentiate<kConfig>(p, scores, lse, bias, 0, probabilities);
+    const auto with_bias = [&](auto&& key_bias) {
+      if constexpr (kSlopeTaken)
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, probabilities, Absent{});
+      else if constexpr (kSoftcap)
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, slopes, Absent{});
+      else
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, Absent{}, Absent{});
+    };
+    if constexpr (kKeyBias)
+      with_bias(bias);
     else
-      exponentiate<kConfig>(p, scores, lse, bias, 0, slopes);
+      with_bias(Absent{});
     const bool partial =
         info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
     if (partial) {
@@ -156,13 +164,14 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     const DOutRing d_out(i);
     const bool d_out_came = has_come(state.d_out_full[d_out.stage], d_out.parity);
     const std::uint32_t address = this->probability_address();
+    constexpr float kScale = kScaledWeights<kConfig> ? 1.0f : kPackedWeightScale;
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
       std::uint32_t words[4];
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const float* pair = scores + k * 8 + w * 2;
-        words[w] = pack<DataType::fp16>(pair[0] * Base::kProbabilityScale, pair[1] * Base::kProbabilityScale);
+        words[w] = pack<DataType::fp16>(pair[0] * kScale, pair[1] * kScale);
       }
       ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
       if constexpr (Base::kHandOverSlopes)

@@ -1,0 +1,153 @@
+// D = rowsum(dO O), the LSE in log2, zeros for dQ and the work table: the kernel before the main one.
+#include <algorithm>
+
+#include "common/launch_kernel.hpp"
+#include "common/launch_order.cuh"
+#include "common/load_kernels.hpp"
+#include "common/numeric.cuh"
+#include "common/side_kernels.cuh"
+#include "common/visibility.hpp"
+#include "common/work_table.cuh"
+
+namespace flashdma_bwd {
+namespace {
+
+using namespace side;
+
+/// Eight 16-bit elements of a row.
+__device__ __forceinline__ uint4 load_eight(const TensorView& tensor, std::int64_t offset) {
+  return __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(tensor.data) + offset));
+}
+
+template <DataType Type>
+__device__ __forceinline__ float dot_eight(const uint4& a, const uint4& b) {
+  const std::uint32_t left[4] = {a.x, a.y, a.z, a.w};
+  const std::uint32_t right[4] = {b.x, b.y, b.z, b.w};
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 x = unpack<Type>(left[i]);
+    const float2 y = unpack<Type>(right[i]);
+    sum = fmaf(x.x, y.x, fmaf(x.y, y.y, sum));
+  }
+  return sum;
+}
+
+/// Rows of a block of the preprocess kernel.
+constexpr int kRowsPerThread = 4;
+template <int Lanes>
+FLASHDMA_HOST_DEVICE constexpr int preprocess_rows() {
+  return kThreads / Lanes * kRowsPerThread;
+}
+template <int Lanes>
+FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
+  return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
+}
+
+/// Lanes lanes a row, eight elements a lane. The main kernel's tickets begin anew. `kTable`: the first block writes the
+/// work table of the main kernel, which takes longer than a block of rows, and less than launching a kernel for it.
+template <DataType Type, int Lanes, bool kTable>
+__global__ void __launch_bounds__(kThreads)
+    preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  let_successor_launch();
+  // For the lists that the table is made of, and so that this kernel is not done before theirs, for which the main one
+  // does not wait.
+  if (blockIdx.x == 0) wait_for_predecessor();
+  if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
+  if constexpr (kTable) {
+    static_assert(kThreads == kTableThreads);
+    if (blockIdx.x == 0) {
+      WorkTableWriter(p).run();
+      return;
+    }
+  }
+  if (preprocess_blocks<Lanes>(p) == 0) return;
+  const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0), preprocess_blocks<Lanes>(p));
+  const int batch = block.batch;
+  const int head = block.head;
+  const SequenceRows sequence = sequence_of(p, batch);
+  const int part = static_cast<int>(threadIdx.x) % Lanes;
+  const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
+  const bool packed = p.cu_seqlens_q != nullptr;
+  const auto padded = static_cast<int>(padded_rows(sequence.length_q));
+
+  // All loads are started before the first is used.
+  uint4 out[kRowsPerThread] = {};
+  uint4 d_out[kRowsPerThread] = {};
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int row = first_row + i * (kThreads / Lanes);
+    if (row < sequence.length_q && part * 8 < p.head_dim) {
+      out[i] = load_eight(p.out, row_offset(p.out, packed, batch, sequence.row_q + row, head) + part * 8);
+      d_out[i] = load_eight(p.d_out, row_offset(p.d_out, packed, batch, sequence.row_q + row, head) + part * 8);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int row = first_row + i * (kThreads / Lanes);
+    if (row >= padded) return;
+    const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row + row;
+    // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
+    auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + scratch_row * bucket);
+    for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+    float sum = dot_eight<Type>(out[i], d_out[i]);
+#pragma unroll
+    for (int mask = Lanes / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    if (part != 0) continue;
+    float lse = INFINITY;
+    if (row < sequence.length_q)
+      lse = p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
+                  (sequence.row_q + row) * p.lse_stride_row];
+    // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
+    // So has one whose scores are all near the lowest float.
+    const float scaled = p.lse_base_two ? lse : lse * kLog2E;
+    const bool empty = isinf(scaled);
+    p.lse_log2[scratch_row] = empty ? INFINITY : scaled;
+    p.row_dot[scratch_row] = empty ? 0.0f : sum;
+  }
+}
+
+template <DataType Type, int Lanes>
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
+  const unsigned blocks = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
+  if (p.work != nullptr)
+    return launch_kernel(preprocess_kernel<Type, Lanes, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
+                         stream, p, bucket);
+  if (blocks == 0 && p.ticket == nullptr) return cudaSuccess;
+  return launch_kernel(preprocess_kernel<Type, Lanes, false>, Grid(std::max(blocks, 1u)).launched_early(early),
+                       kThreads, 0, stream, p, bucket);
+}
+
+template <DataType Type>
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
+  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, early, stream);
+  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, early, stream);
+  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, early, stream);
+  return launch_preprocess<Type, 32>(p, bucket, early, stream);
+}
+
+template <DataType Type, bool kTable>
+cudaError_t load_preprocess_kernels() {
+  return load_kernels(preprocess_kernel<Type, 4, kTable>, preprocess_kernel<Type, 8, kTable>,
+                      preprocess_kernel<Type, 16, kTable>, preprocess_kernel<Type, 32, kTable>);
+}
+
+}  // namespace
+
+cudaError_t preprocess(const BackwardParameters& p, int bucket, bool after_lists, cudaStream_t stream) {
+  const bool early = after_lists && p.early_launches;
+  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, early, stream)
+                                       : launch_preprocess<DataType::fp16>(p, bucket, early, stream);
+}
+
+cudaError_t side::load_preprocess() {
+  constexpr DataType bf16 = DataType::bf16;
+  constexpr DataType fp16 = DataType::fp16;
+  for (const auto load : {load_preprocess_kernels<bf16, false>, load_preprocess_kernels<bf16, true>,
+                          load_preprocess_kernels<fp16, false>, load_preprocess_kernels<fp16, true>})
+    if (const cudaError_t error = load(); error != cudaSuccess) return error;
+  return cudaSuccess;
+}
+
+}  // namespace flashdma_bwd
