@@ -14,15 +14,22 @@ enum class Kernels {
   the_table,  ///< the table's choice
 };
 
+/// Of a problem with a mask.
+enum class Plans {
+  of_the_call_and_prebuilt,
+  of_the_call,
+};
+
 /// Computes the problem with the CPU backend once and with kernels, each with a plan that the call builds and, where
 /// there is a mask, with a prebuilt one. Checks that every element is written and nothing else is, and that the errors
 /// stay below the bar.
 std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every,
-                                       Inputs inputs = Inputs::plain);
+                                       Inputs inputs = Inputs::plain, Plans plans = Plans::of_the_call_and_prebuilt);
 
 /// The same with what the test has changed in the problem's arguments.
 std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels = Kernels::every,
-                                                Inputs inputs = Inputs::plain);
+                                                Inputs inputs = Inputs::plain,
+                                                Plans plans = Plans::of_the_call_and_prebuilt);
 
 /// The same as check_problem for fp16 and bf16.
 void check_both_types(ProblemSpec spec, Kernels kernels = Kernels::every);

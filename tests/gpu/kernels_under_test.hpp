@@ -24,8 +24,12 @@ struct KernelName {
 /// Whether tensor copies can move the tile bias and its gradient, as the schema of the tables has it.
 bool copies_move_bias(const Arguments& arguments);
 
-/// The compiled kernels whose names hold the text in the environment variable FLASHDMA_BWD_TEST_KERNELS; all where it
-/// is not set. For runs that are too slow for all of them at once, such as those under compute-sanitizer.
+/// Whether a name holds the parts of a text, which stars separate, one after the other.
+bool holds_in_order(std::string_view name, std::string_view parts);
+
+/// The compiled kernels whose names hold, in order, the parts of the environment variable FLASHDMA_BWD_TEST_KERNELS,
+/// such as "_d64_*keybias"; all where it is not set. For runs that are too slow for all of them at once, such as those
+/// under compute-sanitizer.
 std::vector<KernelName> kernels_under_test();
 
 /// The table's choice first, then every other compiled kernel of any architecture that serves the same problems, as far

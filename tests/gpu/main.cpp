@@ -5,7 +5,7 @@
 //                 The environment variable FLASHDMA_BWD_TEST_RESULTS=FILE does the same.
 // --check-gpu     only says whether there is a GPU.
 // FLASHDMA_BWD_TESTED_KERNELS=FILE appends the names of the kernels that ran and passed, one a line.
-// FLASHDMA_BWD_TEST_KERNELS=TEXT leaves out kernels whose names do not hold the text.
+// FLASHDMA_BWD_TEST_KERNELS=PART[*PART...] leaves out kernels whose names do not hold the parts in this order.
 // Without a GPU it says so and exits with 77, which ctest shows as skipped.
 #define CATCH_CONFIG_RUNNER
 #include <cuda_runtime_api.h>

@@ -12,7 +12,7 @@ using namespace flashdma_bwd::testing;
 namespace {
 
 std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
-  std::vector<ProblemSpec> problems(4, problem_for(kernel));
+  std::vector<ProblemSpec> problems(5, problem_for(kernel));
   problems[1].name = "causal top-w";
   problems[1].causal = true;
   problems[1].seqlen_q = 333;
@@ -28,6 +28,9 @@ std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
   problems[3].name = "active keys";
   problems[3].mask = {
       .structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}, .probability = 0.4};
+  problems[4].name = "as many steps as have room for what they say, or twice as many";
+  problems[4].seqlen_q = 1024;
+  problems[4].seqlen_k = 130;
   if (kernel.copies_bias()) {
     for (ProblemSpec& spec : problems) make_bias_movable(spec);
     problems[3].name = "half of the pairs";

@@ -14,3 +14,8 @@ FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232_keybias_softcap,
     KernelConfig{.architecture = Architecture::sm90, .head_dim = 64, .data_type = DataType::bf16,
                  .bias = BiasKind::key_vector, .softcap = true, .tile = kTile})
+
+FLASHDMA_BWD_HOPPER_KERNEL(
+    bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232_nobias_softcap,
+    KernelConfig{.architecture = Architecture::sm90, .head_dim = 64, .data_type = DataType::bf16,
+                 .bias = BiasKind::none, .softcap = true, .tile = kTile})

@@ -130,9 +130,9 @@ class Consumer {
       ptx::wgmma_wait_group<0>();
       hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i));
     }
-    // Behind the last step the reducer finds that there is none, as the loader has said with the next item.
-    if (!G::kSeveralItems && i > 0) wait(state.item_full[0], 1);
+    // Behind the last step the reducer finds that there is none.
     wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    if (warp() == 0 && lane() == 0) state.steps_ended[consumer_] = 1;
     arrive(state.d_query_full[consumer_]);
   }
 
@@ -628,6 +628,7 @@ class Consumer {
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
+  static constexpr int kNoHead = -1;               ///< the head at work before the first
 
   const BackwardParameters& p;
   std::uint32_t shared_;

@@ -28,9 +28,6 @@ struct ItemStep : StepInfo {
   std::int64_t scratch_row;  ///< of the first query, in the scratch of dQ
   const std::int32_t* rank;  ///< deterministic mode: how many smaller items add to the step's dQ before this one
 };
-/// The head of the step that is not there: the last one was the one before.
-inline constexpr int kNoHead = -1;
-
 /// The number of steps where a CTA that takes several items finds none any more.
 inline constexpr int kNoItem = -1;
 
@@ -60,6 +57,7 @@ struct State : BiasState<kBiasStages, kConsumers> {
   ItemStep steps[kStepSlots];
   KeyItem items[kItemSlots];
   int step_counts[kItemSlots];  ///< of the items, or kNoItem
+  int steps_ended[kConsumers];  ///< whether what a consumer last handed over was the last dQ; else 0
   HeadWalk walks[kItemSlots];   ///< the producer's
 
   // What the loader and the finder have no registers for.

@@ -47,18 +47,17 @@ class Loader {
 
   /// Whether there is another item; its first step is the `index`-th.
   __device__ __forceinline__ bool find_item(int index) const {
-    // Further back the loads of the last item's steps have waited already.
-    if (state.item_number >= G::kItemSlots && index - state.first_step <= G::kQueryStages) {
-      const RingPosition<G::kQueryStages> query(state.first_step);
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
-    }
-    state.steps[index % kStepSlots].head = kNoHead;  // unless there is another item
     if constexpr (G::kSeveralItems) {
+      // Further back the loads of the last item's steps have waited already.
+      if (state.item_number >= G::kItemSlots && index - state.first_step <= G::kQueryStages) {
+        const RingPosition<G::kQueryStages> query(state.first_step);
+        ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
+      }
       ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot()]), state.item_number / G::kItemSlots & 1);
     } else {
-      ptx::mbarrier_arrive(ptx::shared_address(&state.item_full[0]));
       if (state.item_number > 0) return false;
+      ptx::mbarrier_arrive(ptx::shared_address(&state.item_full[0]));
     }
     return state.step_counts[slot()] > 0;
   }
@@ -233,8 +232,8 @@ class DQueryReducer {
     constexpr int kBytes = G::kDQueryBytes / kRowBlocks;
     for (int i = 0;; ++i) {
       ptx::mbarrier_wait_parity(full, i & 1);
+      if (state.steps_ended[consumer_] != 0) break;
       const ItemStep& info = state.steps[i % kStepSlots];
-      if (info.head == kNoHead) break;
       if constexpr (kTileBias)
         if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
       const std::int64_t row = info.scratch_row;
