@@ -91,7 +91,8 @@ inline std::vector<std::int32_t> expected_order(const HostMask& mask, const Limi
                      [](const ActiveKey& x, const ActiveKey& y) { return x.first < y.first; });
   }
   std::vector<std::pair<int, std::size_t>> lengths;  // of whole tiles, negative
-  for (std::size_t t = 0; t < keys.size() / kTile; ++t) lengths.emplace_back(keys[t * kTile].first - latest_lasts[t], t);
+  for (std::size_t t = 0; t < keys.size() / kTile; ++t)
+    lengths.emplace_back(keys[t * kTile].first - latest_lasts[t], t);
   std::sort(lengths.begin(), lengths.end());
   std::vector<std::int32_t> order;
   for (const auto& [length, tile] : lengths)
