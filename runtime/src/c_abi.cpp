@@ -162,7 +162,8 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
 }
 
-/// Whether this build has code of sm90 for the GPU, which nobody overrides.
+/// Whether a backward on this GPU would run kernels of sm90, and launch early (BackwardParameters::early_launches), so
+/// that the building of a plan may, too.
 bool runs_sm90(const DeviceTraits& device) {
   constexpr Architecture kSm90 = Architecture::sm90;
   return dispatch_table().compiled.contains(kSm90) && tier_of(kSm90, device.compute_capability) == 0 &&

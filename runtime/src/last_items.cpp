@@ -53,6 +53,7 @@ class LastItems {
     const bool uniform =
         std::all_of(steps_.begin(), steps_.begin() + p.key_tiles, [&](int s) { return s == longest_; });
     if (!may_split) {
+      // Which tail is best for items of several heads the model tells only together with its split.
       if (!uniform && otherwise.slots == 0 && p.heads_per_item == 1) choose_tail();
       Split split = otherwise;
       split.order.tail_groups = tail_groups_;

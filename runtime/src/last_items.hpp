@@ -14,7 +14,8 @@ namespace flashdma_bwd {
 bool may_level_last_items(const BackwardParameters& p, int longest);
 
 /// The best of an order of the last items, of a split of them in that order, and of `otherwise`, which splits all or
-/// none, for a problem whose items causality and a window alone decide. Only an order where they may not be split.
-Split level_last_items(const BackwardParameters& p, int longest, const Split& otherwise, bool may_split = true);
+/// none, for a problem whose items causality and a window alone decide. Where they may not be split,
+/// only an order, and that only of items of one head.
+Split level_last_items(const BackwardParameters& p, int longest, const Split& otherwise, bool may_split);
 
 }  // namespace flashdma_bwd

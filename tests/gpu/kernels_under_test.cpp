@@ -5,7 +5,25 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "support/catch.hpp"
+
 namespace flashdma_bwd::testing {
+namespace {
+
+/// Whether a name holds the parts of a text, which stars separate, one after the other.
+bool holds_in_order(std::string_view name, std::string_view parts) {
+  while (true) {
+    const std::size_t star = parts.find('*');
+    const std::string_view part = parts.substr(0, star);
+    const std::size_t at = name.find(part);
+    if (at == std::string_view::npos) return false;
+    if (star == std::string_view::npos) return true;
+    name.remove_prefix(at + part.size());
+    parts.remove_prefix(star + 1);
+  }
+}
+
+}  // namespace
 
 KernelName::KernelName(std::string_view name) : text(name) {
   std::vector<std::string> parts(1);
@@ -47,18 +65,6 @@ bool copies_move_bias(const Arguments& a) {
          (movable(d) && d.columns % 8 == 0 && d.data_type == a.data_type && d.batch == a.batch && d.heads == a.heads);
 }
 
-bool holds_in_order(std::string_view name, std::string_view parts) {
-  while (true) {
-    const std::size_t star = parts.find('*');
-    const std::string_view part = parts.substr(0, star);
-    const std::size_t at = name.find(part);
-    if (at == std::string_view::npos) return false;
-    if (star == std::string_view::npos) return true;
-    name.remove_prefix(at + part.size());
-    parts.remove_prefix(star + 1);
-  }
-}
-
 std::vector<KernelName> kernels_under_test() {
   const char* parts = std::getenv("FLASHDMA_BWD_TEST_KERNELS");
   std::vector<KernelName> names;
@@ -97,6 +103,14 @@ void make_bias_movable(ProblemSpec& spec) {
   spec.bias.shape.heads = PairHeads::query;
   spec.bias.row_padding = spec.bias.gradient_row_padding = (8 - spec.seqlen_k % 8) % 8;
   spec.mask.shape.rows = true;
+}
+
+void check_all_were_asked_for(const std::set<std::string>& asked_for) {
+  CHECK(!asked_for.empty());
+  for (const KernelName& kernel : kernels_under_test()) {
+    INFO(kernel.text);
+    CHECK(asked_for.count(kernel.text) == 1);
+  }
 }
 
 bool not_runnable_here(const Status& status) {

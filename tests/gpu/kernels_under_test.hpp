@@ -2,6 +2,7 @@
 #pragma once
 
 #include <flashdma_bwd/flashdma_bwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,9 @@ struct KernelName {
 /// Whether tensor copies can move the tile bias and its gradient, as the schema of the tables has it.
 bool copies_move_bias(const Arguments& arguments);
 
-/// Whether a name holds the parts of a text, which stars separate, one after the other.
-bool holds_in_order(std::string_view name, std::string_view parts);
-
-/// The compiled kernels whose names hold, in order, the parts of the environment variable FLASHDMA_BWD_TEST_KERNELS,
-/// such as "_d64_*keybias"; all where it is not set. For runs that are too slow for all of them at once, such as those
-/// under compute-sanitizer.
+/// The compiled kernels whose names hold, one after the other, the parts of the environment variable
+/// FLASHDMA_BWD_TEST_KERNELS, such as "_d64_*keybias"; all where it is not set. For runs that are too slow for all of
+/// them at once, such as those under compute-sanitizer.
 std::vector<KernelName> kernels_under_test();
 
 /// The table's choice first, then every other compiled kernel of any architecture that serves the same problems, as far
@@ -44,6 +42,9 @@ ProblemSpec problem_for(const KernelName& kernel);
 /// Makes the problem's bias one that tensor copies move: the gradient of one pair each, rows at multiples of 8
 /// elements, keys in their own order.
 void make_bias_movable(ProblemSpec& spec);
+
+/// Checks that the names are those of all kernels under test.
+void check_all_were_asked_for(const std::set<std::string>& asked_for);
 
 /// Whether a status says that a kernel has no code for this GPU, which is right only if its architecture is not the one
 /// that was selected.

@@ -11,7 +11,7 @@ using namespace flashdma_bwd::testing;
 
 namespace {
 
-constexpr int kThreads = 8;
+constexpr int kThreads = 10;
 constexpr int kRuns = 25;
 
 ProblemSpec problem_of(int thread) {
@@ -25,6 +25,13 @@ ProblemSpec problem_of(int thread) {
   if (thread % 4 == 1) spec.mask = {.structure = MaskStructure::bernoulli};
   if (thread % 4 == 2) spec.bias = {.present = true, .shape = {.heads = PairHeads::one}};
   if (thread % 4 == 3) spec.mask = {.structure = MaskStructure::bernoulli, .shape = {.rows = false}};
+  if (thread >= 8) {  // plans that want shared memory of different sizes for the same kernel
+    spec.mask = {
+        .structure = MaskStructure::causal_top_w, .shape = {}, .width = 40, .layout = FLASHDMA_BWD_MASK_REORDERED};
+    spec.causal = true;
+    spec.seqlen_q = 300;
+    spec.seqlen_k = thread == 8 ? 1000 : 300;
+  }
   return spec;
 }
 

@@ -281,6 +281,17 @@ TEST_CASE("the device chooses as the host does") {
   CHECK(splits > 20);
 }
 
+TEST_CASE("last items that may not be split are ordered all the same") {
+  const SplitRequest whole{.last_pieces = false};
+  for (const BackwardParameters& p : {dense(2, 16, 4096, true, 64), dense(4, 16, 2048, true, 64)}) {
+    const Split split = split_items(p, whole);
+    CHECK(split.slots == 0);
+    CHECK(split.order.tail_groups > 0);
+  }
+  // Items of equal length have no order that is better than another.
+  CHECK(split_items(dense(2, 16, 4096, false, 64), whole).order.tail_groups == 0);
+}
+
 TEST_CASE("items are split where multiprocessors would idle, and nowhere else") {
   struct Case {
     BackwardParameters p;

@@ -90,6 +90,7 @@ TEST_CASE("reordered plans hold every active pair once, in the order of the keys
       if (causal) view.limits.high = shape.keys - shape.queries;
       for (const int lists : {2, 1, 0}) {  // in shared memory
         const std::size_t shared_bytes = sizeof(OrderState) + static_cast<std::size_t>(lists * shape.keys) * 4;
+        REQUIRE(shared_lists(shape.keys, {shared_bytes, false}) == lists);
         const BuiltPlan built = build(view, causal, shared_bytes);
         for (int b = 0; b < shape.batch; ++b)
           for (int h = 0; h < shape.heads; ++h) CHECK(plan_defect(mask, view.limits, built.plan, b, h, causal) == "");

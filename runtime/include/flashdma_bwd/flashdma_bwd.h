@@ -8,6 +8,9 @@
  *     dV = P^T dO;          dBias = dS summed over the bias's broadcast dimensions
  *     g  = softcap > 0 ? dS * (1 - tanh^2(t / softcap)) : dS;      dQ = scale * g K;      dK = scale * g^T Q
  *
+ * With fewer KV heads than query heads (GQA, MQA) query head x goes with KV head x / (heads / heads_kv), and dK and dV of
+ * a KV head are the sums over its query heads.
+ *
  * A pair (query i, key j) is masked when the mask says so, when the bias is -inf, or when causality or the window does:
  * with the offset delta = (seqlen_k - seqlen_q) of global lengths plus query_offset - key_offset, causal keeps
  * j <= i + delta, a window (left, right) keeps i + delta - left <= j <= i + delta + right. Masked keys may hold any
@@ -59,7 +62,8 @@ typedef enum flashdma_bwd_data_type {
 } flashdma_bwd_data_type;
 
 /** One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head +
- * c. Fixed length: [batch, seqlen, heads, head_dim]. Variable length (packed): [total, heads, head_dim], stride_batch
+ * c. Fixed length: [batch, seqlen, heads, head_dim], with seqlen_q and heads for Q, O, dO and dQ, seqlen_k and heads_kv
+ * for K, V, dK and dV. Variable length (packed): [total, heads, head_dim], with total_q or total_k, stride_batch
  * ignored. data must be 16-byte aligned and the strides multiples of 8 elements. A stride of an input may be 0. */
 typedef struct flashdma_bwd_tensor {
   void* data;
@@ -178,8 +182,7 @@ typedef struct flashdma_bwd_arguments {
   const int32_t* cu_seqlens_k;
   int64_t total_q, total_k; /**< rows of the packed tensors */
 
-  /** Inputs. */
-  flashdma_bwd_tensor q, k, v, out, d_out;
+  flashdma_bwd_tensor q, k, v, out, d_out; /**< inputs */
   /** float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
    * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf, and all
    * its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of more of which these are a
@@ -193,17 +196,19 @@ typedef struct flashdma_bwd_arguments {
   const flashdma_bwd_mask_plan*
       plan; /**< NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
 
-  /** Outputs, which share no memory with the inputs or each other. All rows are written. A NULL d_bias.data skips it;
-   * its shape must be the bias's, its strides are its own, its type the bias's or FP32. */
+  /** Outputs, which share no memory with the inputs or each other. All rows are written. */
   flashdma_bwd_tensor d_q, d_k, d_v;
+  /** Another output. NULL data skips it; its shape must be the bias's, its strides are its own, its type the bias's or
+   * FP32. */
   flashdma_bwd_pair_tensor d_bias;
 
-  /** Room for what comes: must be 0 or NULL, otherwise FLASHDMA_BWD_UNSUPPORTED names the field. */
-  const float* d_lse;                                         /**< gradient of the logsumexp */
-  const float* row_dot;                                       /**< externally computed D */
-  float beta_q, beta_k, beta_v, beta_bias;                    /**< 0 writes, 1 adds */
-  float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /**< float32 outputs */
-  int32_t sm_limit;                                           /**< CTAs to use at most */
+  /* Room for what comes: up to sm_limit all must be 0 or NULL, otherwise FLASHDMA_BWD_UNSUPPORTED names the field. */
+  const float* d_lse;                                         /**< must be NULL: gradient of the logsumexp */
+  const float* row_dot;                                       /**< must be NULL: externally computed D */
+  float beta_q, beta_k, beta_v, beta_bias;                    /**< must be 0: 0 writes, 1 adds */
+  float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /**< must be NULL: float32 outputs */
+  int32_t sm_limit;                                           /**< must be 0: CTAs to use at most */
+
   /** Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
   uint16_t mask_block_q, mask_block_k;
   uint64_t tag;       /**< the caller's name for this problem: hooks report it, nothing else reads it */
@@ -224,18 +229,20 @@ typedef struct flashdma_bwd_selection {
 
 /** The parts of DeviceTraits, to ask about GPUs that one does not own. */
 typedef struct flashdma_bwd_device {
-  int32_t compute_capability;
-  int32_t sm_count;
-  int32_t shared_memory_per_block;
+  int32_t compute_capability;      /**< 10 * major + minor */
+  int32_t sm_count;                /**< streaming multiprocessors */
+  int32_t shared_memory_per_block; /**< bytes a CTA may opt in to */
 } flashdma_bwd_device;
 
 FLASHDMA_BWD_API const char* flashdma_bwd_version(void); /**< "major.minor.patch" */
 FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(
     void); /**< 16 hexadecimal digits of the tables that were compiled in */
+/** Such as "invalid argument"; "unknown code" for a number that is none. Never NULL. */
 FLASHDMA_BWD_API const char* flashdma_bwd_code_name(flashdma_bwd_code code);
 /** What went wrong in this thread's last failed call, where, and what to do. Valid until this thread's next call. */
 FLASHDMA_BWD_API const char* flashdma_bwd_last_message(void);
 
+/** Sets struct_size, and all other fields to what they mean where a caller has nothing to say: 0, NULL, no window. */
 FLASHDMA_BWD_API void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments);
 
 /** Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of
@@ -278,8 +285,8 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_ar
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments,
                                                        const flashdma_bwd_device* device,
                                                        flashdma_bwd_selection* selection);
-/** Writes why, as text: every candidate row with the condition that failed. Returns the length without the final NUL,
- * like snprintf. */
+/** Writes why, as text: every candidate row with the condition that failed; of arguments that no backward would take,
+ * what is wrong with them. Returns the length without the final NUL, like snprintf. */
 FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
                                              char* text, size_t capacity);
 
@@ -334,12 +341,14 @@ typedef struct flashdma_bwd_tuning_state {
   char hash[24];
 } flashdma_bwd_tuning_state;
 
+/** Sets struct_size and all other fields to 0 or NULL: FLASHDMA_BWD_TUNE_OFF. */
 FLASHDMA_BWD_API void flashdma_bwd_tuning_init(flashdma_bwd_tuning* tuning);
 
 /** Replaces what the environment (FLASHDMA_BWD_TUNE_MODE=off|first_use|read_only, FLASHDMA_BWD_TUNE_CACHE,
  * FLASHDMA_BWD_TUNE_BUDGET_MS, FLASHDMA_BWD_TUNE_HASH) or an earlier call has set, for the calls of all threads that
  * begin from now on; choices in memory that were not saved are forgotten. Ask for the workspace's size again after it.
- * FLASHDMA_BWD_OVERRIDE_ERROR: the file cannot be read or is no cache, and nothing has changed. */
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT, or OVERRIDE_ERROR: the file cannot be read or is no cache. After an error
+ * nothing has changed. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tuning* tuning);
 
 /** No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
@@ -352,10 +361,13 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tu
  *
  * A deterministic problem (FLASHDMA_BWD_FLAG_DETERMINISTIC) must have the same kernel on every run, and a file may have
  * got more lines since the last: it is measured like any other, but its choice is used only where tuning.hash or
- * FLASHDMA_BWD_TUNE_HASH has said which choices the cache must have. Until then the table decides. */
+ * FLASHDMA_BWD_TUNE_HASH has said which choices the cache must have. Until then the table decides.
+ * \return FLASHDMA_BWD_OK, or OVERRIDE_ERROR where what the environment asks for cannot be honoured. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_freeze_tuning(void);
 
-/** The state for the current device (device == NULL) or another. */
+/** The state for the current device (device == NULL) or another.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT, OVERRIDE_ERROR, or UNSUPPORTED_ARCHITECTURE or CUDA_ERROR of asking for
+ * the current device. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_get_tuning(const flashdma_bwd_device* device,
                                                            flashdma_bwd_tuning_state* state);
 
@@ -408,8 +420,8 @@ typedef struct flashdma_bwd_hooks {
 
 /** Replaces the process's hooks; NULL: there are none any more. Safe while other threads launch: a call has both its
  * hooks from one setting, or none if it began while this function ran. When this function returns, no hook that was set
- * before runs any more, and what `user` pointed to may be freed. A hook itself cannot set hooks:
- * FLASHDMA_BWD_INVALID_ARGUMENT. */
+ * before runs any more, and what `user` pointed to may be freed. A hook itself cannot set hooks.
+ * \return FLASHDMA_BWD_OK or INVALID_ARGUMENT. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hooks* hooks);
 
 /** What is monitored beside hooks. */
@@ -425,7 +437,9 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hoo
  * are in flight, on a device without events, and where CUDA refuses to record them. */
 #define FLASHDMA_BWD_MONITOR_TIMING 4u
 
-/** Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing. */
+/** Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT for unknown flags, or CUDA_ERROR where the events for timing cannot be
+ * made. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_monitoring(uint32_t flags);
 /** The flags that are set. FLASHDMA_BWD_MONITOR_TIMING sets FLASHDMA_BWD_MONITOR_COUNTERS, too. */
 FLASHDMA_BWD_API uint32_t flashdma_bwd_monitoring(void);
@@ -456,13 +470,16 @@ typedef struct flashdma_bwd_kernel_counters {
   double milliseconds;
 } flashdma_bwd_kernel_counters;
 
-/** Looks which timed calls are finished, without waiting for any, and fills *counters. */
+/** Looks which timed calls are finished, without waiting for any, and fills *counters.
+ * \return FLASHDMA_BWD_OK or INVALID_ARGUMENT. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_counters(flashdma_bwd_counters* counters);
 /** The same for the kernel of flashdma_bwd_kernel_name(index), with the times that calls and flashdma_bwd_read_counters
- * have found. */
+ * have found.
+ * \return FLASHDMA_BWD_OK or INVALID_ARGUMENT. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_read_kernel_counters(size_t index,
                                                                      flashdma_bwd_kernel_counters* counters);
-/** Sets all counters to 0. Calls that are still being timed will not be in them. */
+/** Sets all counters to 0. Calls that are still being timed will not be in them.
+ * \return FLASHDMA_BWD_OK. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_reset_counters(void);
 
 #ifdef __cplusplus

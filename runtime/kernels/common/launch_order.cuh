@@ -1,10 +1,12 @@
 // Kernels that are launched while their predecessors still run (programmatic dependent launch, compute capability 9.0).
 //
-// From the tile list or the preprocess kernel on, each kernel of a chain lets its successor be launched when all its
+// A chain is the passes of a reordered plan, or what a backward enqueues from the tile list or the preprocess kernel
+// on. Its first kernel is launched when everything before it is done. Each lets its successor be launched when all its
 // own CTAs have been, and waits for its predecessor before it reads anything of what that writes. A predecessor is done
 // when it has waited for its own, so that a kernel which waits finds the results of all before it. What a predecessor
 // writes must not be read by way of the read-only cache (__ldg), whose loads may be moved before the wait. Before the
-// wait only what the predecessor had waited for itself may be read, by way of the L2 cache (__ldcg).
+// wait only what was complete before the chain began may be read, or, where the predecessor had waited before it let
+// this one launch, what that waited for, by way of the L2 cache (__ldcg).
 //
 // Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the clearing of dK
 // and dV, and what is behind the conversion of dQ, which lets it be launched when the main kernel is done.

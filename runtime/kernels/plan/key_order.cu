@@ -261,10 +261,15 @@ cudaError_t order_keys(const MaskView& mask, const PlanDevice& device, const Reo
   const int lists = shared_lists(mask.keys, device);
   const std::size_t shared_bytes = sizeof(std::uint32_t) * static_cast<std::size_t>(lists * mask.keys);
   const auto kernel = lists > 0 ? key_order_kernel<std::uint32_t> : key_order_kernel<std::uint64_t>;
-  if (const cudaError_t error = allow_shared_bytes(kernel, shared_bytes); error != cudaSuccess) return error;
-  return launch_kernel(kernel, Grid(masks).launched_early(device.early_launches), kSortThreads, shared_bytes, stream,
-                       problem, lists == 2, plan.intervals, static_cast<const std::uint8_t*>(plan.active_atoms),
-                       plan.lists, plan.orders, plan.keys, plan.ranges);
+  if (lists > 0) {
+    // The same for every call, as many as there can be: what a call allows holds for those of other threads, too.
+    const cudaError_t error = allow_shared_bytes(kernel, device.shared_bytes - sizeof(OrderState));
+    if (error != cudaSuccess) return error;
+  }
+  return launch_kernel(kernel, Grid(masks).launched_early(device.early_launches && mask.queries > 0), kSortThreads,
+                       shared_bytes, stream, problem, lists == 2, plan.intervals,
+                       static_cast<const std::uint8_t*>(plan.active_atoms), plan.lists, plan.orders, plan.keys,
+                       plan.ranges);
 }
 
 cudaError_t load_key_order_kernels() {

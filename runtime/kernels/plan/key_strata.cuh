@@ -80,8 +80,8 @@ class KeyStrata {
   template <class Coded>
   __device__ __forceinline__ void find(const Coded* coded, int count) {
     const int tiles = (count + kStratumTileKeys - 1) / kStratumTileKeys;
-    const int chunk_tiles = (tiles + kMostChunks - 1) / kMostChunks;
-    const int chunk_keys = max(chunk_tiles, 1) * kStratumTileKeys;
+    const int chunk_tiles = max((tiles + kMostChunks - 1) / kMostChunks, 1);
+    const int chunk_keys = chunk_tiles * kStratumTileKeys;
     const int chunks = (count + chunk_keys - 1) / chunk_keys;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -95,9 +95,9 @@ class KeyStrata {
                           static_cast<int>(std::int64_t{range.sum_of_lasts} * kUnit / (end - begin)),
                           range.earliest_first, range.latest_first};
     }
-    if (threadIdx.x == 0) chunk_tiles_ = max(chunk_tiles, 1);
+    if (threadIdx.x == 0) chunk_tiles_ = chunk_tiles;
     __syncthreads();
-    if (warp == 0) cut(chunks, max(chunk_tiles, 1));
+    if (warp == 0) cut(chunks, chunk_tiles);
     __syncthreads();
   }
 
@@ -106,7 +106,7 @@ class KeyStrata {
     const int tile = place / kStratumTileKeys;
     return strata_[chunk_tiles_ == 1 ? tile : tile / chunk_tiles_];
   }
-  /// The level of the last of a stratum's keys that sees a query last.
+  /// The latest of the lasts of a stratum's keys, as a level.
   __device__ __forceinline__ int latest_last(int stratum) const { return latest_lasts_[stratum]; }
 
  private:

@@ -24,7 +24,8 @@ struct ReorderedPlanLayout {
   std::size_t words = 0;      ///< uint64[heads][key atom][query atom][64 queries]: bit = key
   std::size_t intervals = 0;  ///< int32[2][heads][seqlen_k], see KeyIntervals
   std::size_t scratch = 0;
-  std::size_t lists = 0;         ///< uint64[heads][2][seqlen_k]: keys with their codes, half sorted
+  std::size_t lists = 0;         ///< room for uint64[heads][2][seqlen_k]: keys with their codes, half sorted. Of 32
+                                 ///< bits each, or not used, where shared memory holds one list, or both
   std::size_t active_atoms = 0;  ///< uint8[heads][query atom pair][key atom]: a bit for each of the two
   std::size_t key_rows = 0;      ///< uint64[heads][key atom][query atom pair][64 keys][2]: bit = query
   std::size_t bytes = 0;
