@@ -8,8 +8,8 @@
  *     dV = P^T dO;          dBias = dS summed over the bias's broadcast dimensions
  *     g  = softcap > 0 ? dS * (1 - tanh^2(t / softcap)) : dS;      dQ = scale * g K;      dK = scale * g^T Q
  *
- * With fewer KV heads than query heads (GQA, MQA) query head x goes with KV head x / (heads / heads_kv), and dK and dV of
- * a KV head are the sums over its query heads.
+ * With fewer KV heads than query heads (GQA, MQA) query head x goes with KV head x / (heads / heads_kv), and dK and dV
+ * of a KV head are the sums over its query heads.
  *
  * A pair (query i, key j) is masked when the mask says so, when the bias is -inf, or when causality or the window does:
  * with the offset delta = (seqlen_k - seqlen_q) of global lengths plus query_offset - key_offset, causal keeps
