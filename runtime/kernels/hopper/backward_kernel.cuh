@@ -120,7 +120,6 @@ class Backward {
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);
       initialise(state.d_query_empty[i], 1);
-      state.steps_ended[i] = 0;
     }
     ptx::fence_mbarrier_init();
   }

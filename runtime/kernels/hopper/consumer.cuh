@@ -130,10 +130,6 @@ class Consumer {
       ptx::wgmma_wait_group<0>();
       hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i));
     }
-    // Behind the last step the reducer finds that there is none.
-    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
-    if (warp() == 0 && lane() == 0) state.steps_ended[consumer_] = 1;
-    arrive(state.d_query_full[consumer_]);
   }
 
  private:
@@ -340,7 +336,7 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
-    const bool buffer_came = has_come(state.d_query_empty[consumer_], i & 1);
+    const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
     ptx::wgmma_wait_group<1>();
     const RingPosition<G::kQueryStages> next(i + 1);
     bool queries_came = false;
@@ -547,7 +543,7 @@ class Consumer {
   /// come.
   __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool buffer_came,
                                                     const RingPosition<G::kQueryStages>& next) {
-    wait(state.d_query_empty[consumer_], (i & 1) ^ 1, buffer_came);
+    wait(state.d_query_empty[consumer_], i & 1, buffer_came);
     const std::uint32_t address =
         shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4) + lane() * 16;
 #pragma unroll
@@ -622,7 +618,7 @@ class Consumer {
     using Tile = PanelTile<16, kD>;
     static_assert(Tile::kBytes <= G::kDQueryBytes / 4);
     const std::uint32_t staging = shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4);
-    wait(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    wait(state.d_query_empty[consumer_], i & 1);
     write_key_gradient_rows<Tile, kType>(p, item, p.d_v, d_v, staging, 0, row);
     write_key_gradient_rows<Tile, kType>(p, item, p.d_k, d_k, staging, 0, row);
   }

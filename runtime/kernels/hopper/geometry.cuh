@@ -57,7 +57,6 @@ struct State : BiasState<kBiasStages, kConsumers> {
   ItemStep steps[kStepSlots];
   KeyItem items[kItemSlots];
   int step_counts[kItemSlots];  ///< of the items, or kNoItem
-  int steps_ended[kConsumers];  ///< whether what a consumer last handed over was the last dQ; else 0
   HeadWalk walks[kItemSlots];   ///< the producer's
 
   // What the loader and the finder have no registers for.

@@ -230,9 +230,16 @@ class DQueryReducer {
     const int first_row = kRows ? consumer_ * 64 : 0;
     const int first_column = kRows ? 0 : consumer_ * G::kDQueryColumns;
     constexpr int kBytes = G::kDQueryBytes / kRowBlocks;
-    for (int i = 0;; ++i) {
+    int item = 0;
+    int left = steps_of_item(item);  // of the item whose dQ comes next
+    // The buffer is the consumer's from here on, so that the items' slots hold what has not been read: the loader is
+    // never further ahead than the second item after the one whose last dQ was given back.
+    if (lane == 0) ptx::mbarrier_arrive(empty);
+    for (int i = 0; left > 0; ++i) {
       ptx::mbarrier_wait_parity(full, i & 1);
-      if (state.steps_ended[consumer_] != 0) break;
+      // Before the last dQ of an item is given back: so long the next item's slot holds what that is. It has been
+      // found, for its first step has begun where a consumer hands this dQ over, or there is none.
+      if (--left == 0 && G::kSeveralItems) left = steps_of_item(++item);
       const ItemStep& info = state.steps[i % kStepSlots];
       if constexpr (kTileBias)
         if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
@@ -275,6 +282,13 @@ class DQueryReducer {
   }
 
  private:
+  /// Not positive where there is nothing to do, or no item any more.
+  __device__ __forceinline__ int steps_of_item(int item) const {
+    const int slot = item % G::kItemSlots;
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot]), item / G::kItemSlots & 1);
+    return state.step_counts[slot];
+  }
+
   /// Stores dS of the step with the consumer's keys: who hands dQ over has long stored its dS in the ring. Where masks
   /// hide pairs, and past the ends of a sequence, dS is 0.
   __device__ __forceinline__ void start_bias_gradient(int i, const ItemStep& info) const {
