@@ -4,7 +4,8 @@
 // whether it passed.
 //                 The environment variable FLASHDMA_BWD_TEST_RESULTS=FILE does the same.
 // --check-gpu     only says whether there is a GPU.
-// FLASHDMA_BWD_TESTED_KERNELS=FILE appends the names of the kernels that ran and passed, one a line.
+// FLASHDMA_BWD_TESTED_KERNELS=FILE appends a line for each kernel that was compared: its name, the number of its
+// comparisons, and their largest error in percent of the bar or the word failed (Results::append_tested_kernels).
 // FLASHDMA_BWD_TEST_KERNELS=PART[*PART...] leaves out kernels whose names do not hold the parts in this order.
 // Without a GPU it says so and exits with 77, which ctest shows as skipped.
 #define CATCH_CONFIG_RUNNER
@@ -64,7 +65,7 @@ int main(int argc, char** argv) {
   const int failures = Catch::Session().run(static_cast<int>(catch_arguments.size()), catch_arguments.data());
   results().print_summary();
   if (path != nullptr && !results().append_lines(path)) return 1;
-  if (const char* names = std::getenv("FLASHDMA_BWD_TESTED_KERNELS"))
-    if (!results().append_passed_kernels(names)) return 1;
+  if (const char* kernels = std::getenv("FLASHDMA_BWD_TESTED_KERNELS"))
+    if (!results().append_tested_kernels(kernels)) return 1;
   return failures;
 }

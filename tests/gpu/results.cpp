@@ -1,10 +1,14 @@
 // Writing the run's results.
 #include "gpu/results.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+#include <cstring>
 #include <iomanip>
 #include <map>
 #include <set>
@@ -21,13 +25,24 @@ std::string number(double value) {
   return text.str();
 }
 
+/// One write at the file's end, which those of other processes do not cut.
 bool append(const char* path, const std::string& text) {
-  std::ofstream file(path, std::ios::app);
-  file << text;
-  file.close();
-  if (!file) std::fprintf(stderr, "test_gpu: cannot write %s\n", path);
-  return static_cast<bool>(file);
+  constexpr mode_t kReadableByAll = 0644;
+  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kReadableByAll);
+  const ssize_t count = file < 0 ? -1 : write(file, text.data(), text.size());
+  const char* reason = count < 0 ? std::strerror(errno) : "it took a part only";
+  if (file >= 0) close(file);
+  if (count == static_cast<ssize_t>(text.size())) return true;
+  std::fprintf(stderr, "test_gpu: cannot write %s: %s\n", path, reason);
+  return false;
 }
+
+/// What the comparisons of a kernel came to.
+struct Tally {
+  std::size_t comparisons = 0;
+  double largest_share = 0;
+  bool pass = true;
+};
 
 }  // namespace
 
@@ -40,18 +55,6 @@ void Results::add_not_runnable(const std::string& kernel, const std::string& why
   if (std::find(not_runnable_.begin(), not_runnable_.end(), kernel) == not_runnable_.end())
     not_runnable_.push_back(kernel);
   not_runnable_reason_ = why;
-}
-
-std::vector<std::string> Results::passed_kernels() const {
-  std::map<std::string, bool> passed;
-  for (const Result& result : results_) {
-    const auto [position, fresh] = passed.emplace(result.kernel, result.pass);
-    if (!fresh) position->second = position->second && result.pass;
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, pass] : passed)
-    if (pass) names.push_back(name);
-  return names;
 }
 
 void Results::print_summary() const {
@@ -87,10 +90,23 @@ bool Results::append_lines(const char* path) const {
   return append(path, text.str());
 }
 
-bool Results::append_passed_kernels(const char* path) const {
-  std::string text;
-  for (const std::string& name : passed_kernels()) text += name + '\n';
-  return append(path, text);
+bool Results::append_tested_kernels(const char* path) const {
+  std::map<std::string, Tally> tallies;
+  for (const Result& result : results_) {
+    Tally& tally = tallies[result.kernel];
+    ++tally.comparisons;
+    tally.largest_share = std::max(tally.largest_share, result.errors.largest() / result.bar);
+    tally.pass = tally.pass && result.pass;
+  }
+  std::ostringstream text;
+  for (const auto& [name, tally] : tallies) {
+    text << name << ' ' << tally.comparisons << ' ';
+    if (tally.pass)
+      text << static_cast<long>(std::ceil(100 * tally.largest_share)) << '\n';
+    else
+      text << "failed\n";
+  }
+  return append(path, text.str());
 }
 
 }  // namespace flashdma_bwd::testing

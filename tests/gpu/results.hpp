@@ -25,12 +25,12 @@ class Results {
   void print_summary() const;
   /// Appends one JSON object a line. Says on stderr why it could not.
   bool append_lines(const char* path) const;
-  /// Appends the names of the kernels of which every comparison passed.
-  bool append_passed_kernels(const char* path) const;
+  /// Appends a line "name comparisons percent" for each kernel, sorted: the largest error of dQ, dK, dV and dBias in
+  /// its comparisons as percent of the bar, rounded up, or the word "failed" where a comparison failed. All lines are
+  /// one write at the file's end: processes may append at once. Says on stderr why it could not.
+  bool append_tested_kernels(const char* path) const;
 
  private:
-  std::vector<std::string> passed_kernels() const;
-
   std::vector<Result> results_;
   std::vector<std::string> not_runnable_;
   std::string not_runnable_reason_;
