@@ -1,77 +1,91 @@
 #!/usr/bin/env python3
-"""Compares the gradients of libflashdma_bwd and of PyTorch's flash backend with float64, on the same tensors.
+"""Compares the gradients of libflashdma_bwd and of PyTorch's flash backend (FA2) with float64, on the same tensors.
 
-    torch_flash_accuracy.py build/.../libflashdma_bwd.so
+    torch_flash_accuracy.py build/.../libflashdma_bwd.so --commit <commit> --json tests/gpu/torch_flash_accuracy.json
 
-The bar: no relative error of ours is more than 1.25 times theirs. Needs a shared build of the library, PyTorch and a GPU. Exit code: 0 if
-the bar holds everywhere, 1 if not, 2 for wrong usage.
+The bar: no relative error of ours is more than 1.25 times theirs, on every problem of problem_list(). The backend takes no mask and no bias
+of the library's kinds, so there are none. Both backwards read PyTorch's own output and logsumexp. Where an exact gradient is 0, as dQ and dK
+of a single key are, there is no relative error and no ratio: ours must be nothing but rounding.
+
+tests/gpu/torch_flash_accuracy.json is where the result is committed. A scale of null is 1/sqrt(d); layout is the order of the tensors in
+memory; an error or ratio of null is none, or not finite. skipped has what PyTorch's flash backend refused, in its words.
+
+Needs a shared build of the library, PyTorch and a GPU. Exit code: 0 if the bar holds everywhere, 1 if not (a NaN is above it, and so is a
+problem that PyTorch computes and we do not), 2 for wrong usage or where nothing can be compared.
 """
 
-import ctypes as c
+import argparse
+import ctypes
+import dataclasses
+import datetime
 import itertools
+import json
 import math
+import os
+import re
 import sys
+import time
+import warnings
+
+from flashdma_bwd_ctypes import Arguments, load, tensor
 
 BAR = 1.25
+VANISHED = 1e-9  # root mean square below which an exact gradient is 0: inputs have variance 1
+ROUNDING = 1e-3  # and the most that ours may be then
+GRADIENTS = ("dq", "dk", "dv")
 
 
-def fields(text):
-    """`type: name name; ...` as ctypes fields."""
-    types = {"u16": c.c_uint16, "u32": c.c_uint32, "i32": c.c_int32, "i64": c.c_int64, "u64": c.c_uint64, "f32": c.c_float, "ptr": c.c_void_p,
-             "tensor": Tensor, "pairs": Pairs}
-    result = []
-    for part in text.split(";"):
-        kind, names = part.split(":")
-        result += [(name, types[kind.strip()]) for name in names.split()]
-    return result
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    type: str
+    b: int = 2
+    h: int = 4
+    hk: int = 4
+    sq: int
+    sk: int
+    d: int
+    causal: bool  # aligned bottom-right
+    scale: float | None = None
+    layout: str = "bhsd"
+
+    def __str__(self):
+        text = f"{self.type} d={self.d} b={self.b} h={self.h} hk={self.hk} sq={self.sq} sk={self.sk}"
+        text += " causal" if self.causal else ""
+        text += f" scale={self.scale}" if self.scale else ""
+        return text if self.layout == "bhsd" else f"{text} {self.layout}"
 
 
-class Tensor(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("stride_batch", c.c_int64), ("stride_row", c.c_int64), ("stride_head", c.c_int64)]
+def problem_list():
+    """What both can do: head dims, lengths, heads, scales and layouts, each full and causal, in both types."""
+
+    def equal(*lengths):
+        return [{"sq": s, "sk": s} for s in lengths]
+
+    unequal = [{"sq": sq, "sk": sk} for sq, sk in ((1, 1000), (65, 1000), (333, 1024), (1000, 127), (1024, 333), (333, 1))]
+    shapes = [{"d": d} | l for d in (32, 64, 96, 128, 192, 256) for l in equal(333, 1024)]
+    shapes += [{"d": d} | l for d in (40, 72, 80, 112, 160, 224) for l in equal(333)]  # no bucket's size
+    shapes += [{"d": d, "b": 4, "h": 8, "hk": 8} | l for d in (64, 128) for l in equal(1, 63, 65, 127, 1000) + unequal]
+    shapes += [{"d": d, "h": 8, "hk": hk} | l for d in (64, 128, 256) for hk in (2, 1) for l in equal(333) + unequal[:4]]
+    shapes += [{"d": d, "b": 1, "h": 2, "hk": 2} | l for d in (64, 128, 256) for l in equal(4096)]
+    shapes += [{"d": d, "scale": scale} | l for d in (64, 128) for scale in (0.05, 0.3) for l in equal(333)]
+    shapes += [{"d": d, "h": 8, "hk": hk, "layout": "bshd"} | l for d in (64, 128) for hk in (8, 2) for l in equal(333) + unequal[1:2]]
+    every = itertools.product(("bf16", "fp16"), shapes, (False, True))
+    return [Problem(type=type_, causal=causal, **shape) for type_, shape, causal in every]
 
 
-class Pairs(c.Structure):
-    _fields_ = [("data", c.c_void_p), ("data_type", c.c_int32), ("encoding", c.c_int32)] + [
-        (name, c.c_int64) for name in ("batch", "heads", "rows", "columns", "stride_batch", "stride_head", "stride_row", "stride_column")]
+class Refused(Exception):
+    """A problem that the library, or PyTorch's flash backend, does not compute; its text says why."""
 
 
-class Arguments(c.Structure):
-    """flashdma_bwd_arguments, field by field."""
-
-    _fields_ = fields(
-        "u32: struct_size flags; i32: data_type head_dim; i64: batch heads heads_kv seqlen_q seqlen_k; f32: scale softcap;"
-        "i32: causal mask_density; i64: window_left window_right query_offset key_offset global_seqlen_q global_seqlen_k;"
-        "ptr: cu_seqlens_q cu_seqlens_k; i64: total_q total_k; tensor: q k v out d_out; ptr: lse;"
-        "i64: lse_stride_batch lse_stride_head lse_stride_row; i32: lse_base_two mask_layout; pairs: mask bias; ptr: plan;"
-        "tensor: d_q d_k d_v; pairs: d_bias; ptr: d_lse row_dot; f32: beta_q beta_k beta_v beta_bias;"
-        "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit; u16: mask_block_q mask_block_k; u64: tag; ptr: kernel")
-
-
-def load(path):
-    library = c.CDLL(path)
-    library.flashdma_bwd_last_message.restype = c.c_char_p
-    library.flashdma_bwd_backward.argtypes = [c.POINTER(Arguments), c.c_void_p, c.c_size_t, c.c_void_p]
-    library.flashdma_bwd_workspace_size.argtypes = [c.POINTER(Arguments), c.POINTER(c.c_size_t)]
-    arguments = Arguments()
-    library.flashdma_bwd_arguments_init(c.byref(arguments))
-    if arguments.struct_size != c.sizeof(Arguments):
-        sys.exit(f"the library's argument block has {arguments.struct_size} bytes, this script's {c.sizeof(Arguments)}")
-    return library
-
-
-def tensor(t):
-    """A [batch, heads, rows, d] tensor of PyTorch."""
-    return Tensor(t.data_ptr(), t.stride(0), t.stride(2), t.stride(1))
-
-
-def ours(torch, library, q, k, v, out, lse, d_out, causal):
+def ours(torch, library, p, q, k, v, out, lse, d_out):
+    """dQ, dK, dV of the library; raises Refused."""
     a = Arguments()
-    library.flashdma_bwd_arguments_init(c.byref(a))
-    a.data_type = 0 if q.dtype == torch.float16 else 1
-    a.batch, a.heads, a.seqlen_q, a.head_dim = q.shape
-    a.heads_kv, a.seqlen_k = k.shape[1], k.shape[2]
-    a.causal = int(causal)
-    gradients = [torch.empty_like(t) for t in (q, k, v)]
+    library.flashdma_bwd_arguments_init(ctypes.byref(a))
+    a.data_type = 0 if p.type == "fp16" else 1
+    a.batch, a.heads, a.heads_kv, a.seqlen_q, a.seqlen_k, a.head_dim = p.b, p.h, p.hk, p.sq, p.sk, p.d
+    a.causal = int(p.causal)
+    a.scale = p.scale or 0
+    gradients = [torch.full_like(t, math.nan) for t in (q, k, v)]  # what is not written shows
     a.q, a.k, a.v, a.out, a.d_out = map(tensor, (q, k, v, out, d_out))
     a.d_q, a.d_k, a.d_v = map(tensor, gradients)
     a.lse = lse.data_ptr()
@@ -79,54 +93,187 @@ def ours(torch, library, q, k, v, out, lse, d_out, causal):
 
     def check(code):
         if code != 0:
-            sys.exit(library.flashdma_bwd_last_message().decode())
+            raise Refused(library.flashdma_bwd_last_message().decode())
 
-    size = c.c_size_t()
-    check(library.flashdma_bwd_workspace_size(c.byref(a), c.byref(size)))
+    size = ctypes.c_size_t()
+    check(library.flashdma_bwd_workspace_size(ctypes.byref(a), ctypes.byref(size)))
     workspace = torch.empty(size.value, dtype=torch.uint8, device=q.device)
-    check(library.flashdma_bwd_backward(c.byref(a), workspace.data_ptr(), size.value, torch.cuda.current_stream().cuda_stream))
+    check(library.flashdma_bwd_backward(ctypes.byref(a), workspace.data_ptr(), size.value, torch.cuda.current_stream().cuda_stream))
     torch.cuda.synchronize()
     return gradients
 
 
-def exact(torch, q, k, v, d_out, causal):
-    """The gradients in float64."""
-    q, k, v = (t.double().requires_grad_() for t in (q, k, v))
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, -math.inf)
-    return torch.autograd.grad(torch.softmax(scores, -1) @ v, (q, k, v), d_out.double())
+def flash(torch, p, q, k, v, d_out, expanded):
+    """Output, logsumexp and gradients of PyTorch's flash backend. `expanded`: on copies of K and V for each head, whose gradients
+    autograd sums over the group."""
+    leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+    inputs = [leaves[0]] + [t.repeat_interleave(p.h // p.hk, 1) if expanded else t for t in leaves[1:]]
+    # is_causal is aligned top-left, and the flash backend refuses it with unequal lengths; the operator is aligned bottom-right.
+    mask = torch.nn.attention.bias.causal_lower_right(p.sq, p.sk) if p.causal and p.sq != p.sk else None
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        attention = torch.nn.functional.scaled_dot_product_attention(
+            *inputs, attn_mask=mask, is_causal=p.causal and mask is None, scale=p.scale, enable_gqa=p.hk != p.h and not expanded)
+        gradients = torch.autograd.grad(attention, leaves, d_out)
+    with torch.no_grad():
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention(*inputs, 0.0, p.causal, scale=p.scale)[:2]
+    return out, lse, gradients
+
+
+def theirs(torch, p, *tensors):
+    """flash(), and how K and V were given where not as they are; raises Refused."""
+    reasons = []
+    for expanded in (False, True) if p.hk != p.h else (False,):
+        with warnings.catch_warnings(record=True) as said:  # the backend warns of what it misses, then raises
+            warnings.simplefilter("always")
+            try:
+                result = flash(torch, p, *tensors, expanded)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                said = [str(warning.message).split(" (Triggered")[0] for warning in said]
+                reasons.append(" ".join([str(error).splitlines()[0]] + said))
+                continue
+            finally:
+                torch.cuda.synchronize()  # a failed kernel is no refusal, and raises here
+        return *result, f"K and V expanded, as enable_gqa was refused: {reasons[0]}" if expanded else None
+    raise Refused(reasons[-1])
+
+
+def exact(torch, p, q, k, v, d_out):
+    """The gradients in float64. A query without keys has P = 0."""
+    leaves = [t.double().requires_grad_() for t in (q, k, v)]
+    q, k, v = leaves[0], *(t.repeat_interleave(p.h // p.hk, 1) for t in leaves[1:])
+    scores = q @ k.transpose(-1, -2) * (p.scale or 1 / math.sqrt(p.d))
+    every = torch.ones(p.sq, p.sk, dtype=torch.bool, device=q.device)
+    hidden = every.triu(1 + p.sk - p.sq) if p.causal else ~every
+    probabilities = torch.softmax(scores.masked_fill(hidden, -1e300), -1).masked_fill(hidden, 0)
+    return torch.autograd.grad(probabilities @ v, leaves, d_out.double())
+
+
+def root_mean_square(t):
+    return t.square().mean().sqrt().item()
+
+
+def compare(reference, gradients, other_gradients):
+    """Relative errors and their ratios, None where the exact gradient is 0, and whether they are within the bar."""
+    mine, other, ratio, fine = {}, {}, {}, True
+    for name, r, g, o in zip(GRADIENTS, reference, gradients, other_gradients):
+        size, g_error, o_error = root_mean_square(r), root_mean_square(g.double() - r), root_mean_square(o.double() - r)
+        if size < VANISHED:
+            mine[name] = other[name] = ratio[name] = None
+            fine = fine and g_error <= ROUNDING
+            continue
+        mine[name], other[name] = g_error / size, o_error / size
+        ratio[name] = g_error / o_error if o_error else (math.inf if g_error else 1.0)
+        fine = fine and ratio[name] <= BAR  # NaN is not
+    return {"ours": mine, "theirs": other, "ratio": ratio, "pass": fine}
+
+
+def measure(torch, library, p):
+    """The record of a problem; raises Refused where PyTorch's flash backend does not compute it."""
+    torch.manual_seed(0)
+    dtype = torch.float16 if p.type == "fp16" else torch.bfloat16
+
+    def normal(heads, rows):
+        shape = (p.b, rows, heads, p.d) if p.layout == "bshd" else (p.b, heads, rows, p.d)
+        t = torch.randn(shape, dtype=dtype, device="cuda")
+        return t.transpose(1, 2) if p.layout == "bshd" else t
+
+    q, k, v, d_out = normal(p.h, p.sq), normal(p.hk, p.sk), normal(p.hk, p.sk), normal(p.h, p.sq)
+    out, lse, their_gradients, note = theirs(torch, p, q, k, v, d_out)
+    none = dict.fromkeys(GRADIENTS)
+    record = dataclasses.asdict(p) | {"ours": none, "theirs": none, "ratio": none, "pass": False}
+    if note:
+        record["note"] = note
+    try:
+        record |= compare(exact(torch, p, q, k, v, d_out), ours(torch, library, p, q, k, v, out, lse, d_out), their_gradients)
+    except Refused as refusal:
+        record["note"] = f"not computed by the library: {refusal}"
+    return record
+
+
+def driver_version():
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            return re.search(r"\d+(\.\d+)+", file.readline())[0]
+    except (OSError, TypeError):
+        return "unknown"
+
+
+def rounded(record):
+    """Four digits are enough for a reader; JSON has no NaN."""
+    def number(x):
+        return float(f"{x:.4g}") if x is not None and math.isfinite(x) else None
+
+    return record | {key: {name: number(x) for name, x in record[key].items()} for key in ("ours", "theirs", "ratio")}
+
+
+def write_json(path, head, problems, skipped):
+    """A line for each problem."""
+    parts = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    for name, rows in (("problems", map(rounded, problems)), ("skipped", skipped)):
+        lines = ",\n".join("    " + json.dumps(row, allow_nan=False) for row in rows)
+        parts.append(f'  "{name}": [\n{lines}\n  ]' if lines else f'  "{name}": []')
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def line(p, record):
+    ratios = " ".join(f"{'-':>5}" if x is None else f"{x:5.3f}" for x in record["ratio"].values())
+    return f"{p!s:<72} {ratios}{'' if record['pass'] else '   fails'}{'   ' + record['note'] if 'note' in record else ''}"
+
+
+def run(torch, library):
+    """Compares, prints, and returns the records and what was skipped."""
+    problems, skipped = [], []
+    print(f"{'problem':<72} ratio of errors, ours to PyTorch's: dQ dK dV")
+    for p in problem_list():
+        try:
+            problems.append(measure(torch, library, p))
+            print(line(p, problems[-1]), flush=True)
+        except Refused as refusal:
+            skipped.append({"problem": str(p), "reason": str(refusal)})
+            print(f"{p!s:<72} skipped, refused by PyTorch's flash backend: {refusal}", flush=True)
+    return problems, skipped
+
+
+def parse_command_line():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("library", help="path of libflashdma_bwd.so")
+    parser.add_argument("--json", metavar="FILE", help="write the result to this file")
+    parser.add_argument("--commit", default="unknown", help="what the library was built from, for the result")
+    arguments = parser.parse_args()
+    if arguments.json and not os.path.isdir(os.path.dirname(os.path.abspath(arguments.json))):
+        parser.error(f"--json: there is no folder for {arguments.json}")
+    return parser, arguments
 
 
 def main():
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
+    parser, arguments = parse_command_line()
+    try:
+        library = load(arguments.library)
+        import torch
+        import torch.nn.attention.bias  # noqa: F401  a part that torch does not import itself
+    except (OSError, AttributeError, ImportError) as error:  # no library, another library, no PyTorch
+        parser.error(str(error))
+    if not torch.cuda.is_available():
+        parser.error("no GPU here")
+
+    start = time.monotonic()
+    problems, skipped = run(torch, library)
+    if arguments.json:
+        head = {"gpu": torch.cuda.get_device_name(0), "driver": driver_version(), "pytorch": torch.__version__, "commit": arguments.commit,
+                "table_hash": library.flashdma_bwd_table_hash().decode(), "date": datetime.date.today().isoformat(), "bar": BAR}
+        write_json(arguments.json, head, problems, skipped)
+    failures = sum(not record["pass"] for record in problems)
+    print(f"{len(problems)} problems in {time.monotonic() - start:.0f} s, {len(skipped)} skipped")
+    if not problems:
         return 2
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    library = load(sys.argv[1])
-    torch.manual_seed(0)
-    failures = 0
-    print(f"{'type':9} {'d':>4} {'s':>5} {'causal':6}   ratio of errors, ours to PyTorch's: dQ dK dV")
-    for dtype, d, s, causal in itertools.product((torch.bfloat16, torch.float16), (32, 64, 96, 128, 192, 256), (333, 1024), (False, True)):
-        q, k, v, d_out = (torch.randn(2, 4, s, d, dtype=dtype, device="cuda") for _ in range(4))
-        with torch.no_grad():
-            out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]
-        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            theirs = torch.autograd.grad(torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal), leaves, d_out)
-        reference = exact(torch, q, k, v, d_out, causal)
-
-        def errors(gradients):
-            return [((g.double() - r).norm() / r.norm()).item() for g, r in zip(gradients, reference)]
-
-        ratios = [a / b for a, b in zip(errors(ours(torch, library, q, k, v, out, lse, d_out, causal)), errors(theirs))]
-        fine = all(ratio <= BAR for ratio in ratios)  # NaN is not fine
-        failures += not fine
-        print(f"{str(dtype)[6:]:9} {d:4} {s:5} {str(causal):6}   {' '.join(f'{r:.3f}' for r in ratios)}{'' if fine else '   above the bar'}")
-    print(f"{failures} problems above {BAR} times PyTorch's error" if failures else f"every error is at most {BAR} times PyTorch's")
+    largest = max((x for record in problems for x in record["ratio"].values() if x is not None), default=math.nan)
+    if failures:
+        print(f"{failures} problems fail: above {BAR} times PyTorch's error, or not computed")
+    else:
+        print(f"every error is at most {largest:.3f} times PyTorch's")
     return 1 if failures else 0
 
 
