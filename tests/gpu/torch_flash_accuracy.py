@@ -8,7 +8,9 @@ of the library's kinds, so there are none. Both backwards read PyTorch's own out
 of a single key are, there is no relative error and no ratio: ours must be nothing but rounding.
 
 tests/gpu/torch_flash_accuracy.json is where the result is committed. A scale of null is 1/sqrt(d); layout is the order of the tensors in
-memory; an error or ratio of null is none, or not finite. skipped has what PyTorch's flash backend refused, in its words.
+memory; an error or ratio of null is none, or not finite. skipped has what PyTorch's flash backend refused, in its words, or computed to
+something that is not finite. FLASHDMA_BWD_ARCH in the environment has the library run another architecture's kernels; the file that says
+so is torch_flash_accuracy_sm80.json.
 
 Needs a shared build of the library, PyTorch and a GPU. Exit code: 0 if the bar holds everywhere, 1 if not (a NaN is above it, and so is a
 problem that PyTorch computes and we do not), 2 for wrong usage or where nothing can be compared.
@@ -181,6 +183,8 @@ def measure(torch, library, p):
 
     q, k, v, d_out = normal(p.h, p.sq), normal(p.hk, p.sk), normal(p.hk, p.sk), normal(p.h, p.sq)
     out, lse, their_gradients, note = theirs(torch, p, q, k, v, d_out)
+    if not all(g.isfinite().all() for g in their_gradients):
+        raise Refused("its gradients are not finite")
     none = dict.fromkeys(GRADIENTS)
     record = dataclasses.asdict(p) | {"ours": none, "theirs": none, "ratio": none, "pass": False}
     if note:
@@ -233,7 +237,7 @@ def run(torch, library):
             print(line(p, problems[-1]), flush=True)
         except Refused as refusal:
             skipped.append({"problem": str(p), "reason": str(refusal)})
-            print(f"{p!s:<72} skipped, refused by PyTorch's flash backend: {refusal}", flush=True)
+            print(f"{p!s:<72} skipped, not done by PyTorch's flash backend: {refusal}", flush=True)
     return problems, skipped
 
 
@@ -262,7 +266,8 @@ def main():
     start = time.monotonic()
     problems, skipped = run(torch, library)
     if arguments.json:
-        head = {"gpu": torch.cuda.get_device_name(0), "driver": driver_version(), "pytorch": torch.__version__, "commit": arguments.commit,
+        head = {"gpu": torch.cuda.get_device_name(0), "driver": driver_version(), "pytorch": torch.__version__,
+                "architecture": os.environ.get("FLASHDMA_BWD_ARCH", "the GPU's"), "commit": arguments.commit,
                 "table_hash": library.flashdma_bwd_table_hash().decode(), "date": datetime.date.today().isoformat(), "bar": BAR}
         write_json(arguments.json, head, problems, skipped)
     failures = sum(not record["pass"] for record in problems)
