@@ -1,11 +1,14 @@
 // flashdma-demo: a backward from end to end. On a GPU its gradients are compared with the CPU backend's, the kernel is
 // named and explained and timed; without one the CPU backend's gradients are compared with finite differences of the
-// forward.
+// forward, the CPU backend is timed, and what other GPUs would run is explained.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,6 +138,24 @@ int check_on_cpu(const DemoProblem& problem) {
   return error <= kLargestDerivativeError ? 0 : failed("comparison", "the gradients are not the forward's derivatives");
 }
 
+// The problem that the gradients are of: the CPU backend is for checking others, not for a GPU's problem sizes.
+int time_on_cpu(DemoProblem& problem) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kCalls = 5;  // after the one that the gradients are of
+  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<double> milliseconds;
+  while (milliseconds.size() < kCalls) {
+    const auto start = Clock::now();
+    if (const Status status = backward_reference(problem.host_arguments(), threads); !status)
+      return failed("the CPU backend", status.message());
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  }
+  std::sort(milliseconds.begin(), milliseconds.end());
+  std::printf("how fast: the problem above takes the CPU backend %.1f ms with up to %d threads, median of %zu calls\n",
+              milliseconds[kCalls / 2], threads, kCalls);
+  return 0;
+}
+
 void explain_other_gpus(DemoProblem& problem) {
   std::printf("\nwhat other GPUs would run, and why:\n");
   for (const NamedDevice& named : kDevices) {
@@ -159,8 +180,9 @@ int main() {
   if (const Status status = backward_reference(problem.host_arguments()); !status)
     return failed("the CPU backend", status.message());
   if (!gpu) {
-    std::printf("no GPU that this build has kernels for: the CPU backend computes\n");
+    std::printf("no GPU that this build has kernels for: the CPU backend computes, in double precision\n");
     if (const int result = check_on_cpu(problem); result != 0) return result;
+    if (const int result = time_on_cpu(problem); result != 0) return result;
     explain_other_gpus(problem);
     return 0;
   }
