@@ -150,14 +150,19 @@ TEST_CASE("command lines print what is expected", "[cases]") {
   }
 }
 
-TEST_CASE("every rule has a case of its name that reports it", "[cases]") {
+TEST_CASE("every rule has a case file of its name that reports it", "[cases]") {
   for (const RuleDescription& rule : all_rules()) {
     const std::string id(rule.id);
     INFO(id);
     // Rules of measurements and of the edit of a table are the tuner's.
-    fs::path expected = cases_dir() / (id + ".expected");
-    if (!fs::exists(expected)) expected = source_dir() / "tests/tuner/cases" / (id + ".expected");
+    fs::path folder = cases_dir();
+    if (!fs::exists(folder / (id + ".expected"))) folder = source_dir() / "tests/tuner/cases";
+    const fs::path expected = folder / (id + ".expected");
     CHECK(read(expected).find('[' + id + ']') != std::string::npos);
+    const fs::directory_iterator files(folder);
+    CHECK(std::count_if(begin(files), end(files), [&](const fs::directory_entry& entry) {
+            return entry.path() != expected && expected_of(entry.path()) == expected;
+          }) == 1);
   }
 }
 

@@ -139,14 +139,6 @@ TEST_CASE("the edited text of every shipped table is one that the generator take
   CHECK(added == tuned.size());
 }
 
-TEST_CASE("a table that is not one row a line is refused", "[edit]") {
-  const Read before = read_case("row-layout.yaml");
-  SourceFile edited;
-  Diagnostics diagnostics;
-  CHECK_FALSE(edit_table(before.source, *before.table, limits(Architecture::sm80), {}, kWhere, edited, diagnostics));
-  check_expected(render_text(diagnostics, {edited}, false), tuner_cases() / "row-layout.expected");
-}
-
 TEST_CASE("rows that the table would be refused for are not written", "[edit]") {
   const Read before = read_case("edit-before.yaml");
   TileConfig too_large = kWide;

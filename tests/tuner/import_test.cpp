@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "config/load.hpp"
-#include "diagnostics/render.hpp"
 #include "generator/files.hpp"
 #include "plan/plan.hpp"
 #include "selection/configuration_name.hpp"
@@ -380,16 +379,6 @@ TEST_CASE("damaged lines are found, shown and passed over, and make no rows", "[
     CHECK(cut.code == kFindings);
     CHECK(cut.out.empty());
   }
-}
-
-TEST_CASE("findings in a cache say what and where", "[import]") {
-  const generator::SourceFile source{"choices.jsonl", "choices.jsonl",
-                                     "{\"version\":1,\"compute_capability\":90,\"smcount\":132}\n"
-                                     "{\"version\":1,\"compute_capability\":90,\"sm_co\n"};
-  generator::Diagnostics diagnostics;
-  CHECK(read_choices(source, diagnostics).records.empty());
-  generator::test::check_expected(generator::render_text(diagnostics, {source}, false),
-                                  source_dir() / "tests/tuner/cases/cache-record.expected");
 }
 
 TEST_CASE("records of another version are passed over with a warning", "[import]") {

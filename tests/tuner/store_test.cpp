@@ -18,9 +18,7 @@
 namespace flashdma_bwd::tune::test {
 namespace {
 
-using generator::test::check_expected;
 using generator::test::read;
-using generator::test::source_dir;
 using generator::test::write;
 using testing::said_in_unwritable_folder;
 using testing::TemporaryFolder;
@@ -93,9 +91,6 @@ TEST_CASE("a torn last line is passed over, with a warning that names it", "[sto
 
 TEST_CASE("what is no record is a finding with its place", "[store]") {
   const std::string good = record_line(test_measurement(256)) + '\n';
-  const std::filesystem::path cases = source_dir() / "tests/tuner/cases";
-  check_expected(findings_of(good + "{\"version\": 1, \"problem\n"), cases / "json-syntax.expected");
-  check_expected(findings_of("{\"version\":2,\"all\":\"else\"}\n"), cases / "foreign-version.expected");
   const auto finds = [&](const std::string& from, const std::string& to, const std::string& finding) {
     const std::string findings = findings_of(good + with(good, from, to));
     INFO(findings);
