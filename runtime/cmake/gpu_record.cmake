@@ -19,13 +19,17 @@
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/gpu_run_results.cmake")
 
-# The hash of all files below runtime/kernels that a family's kernels are made of.
-function(hash_of_family family result)
+# The hash of all files below runtime/kernels that a family's kernels are made of. `pair`: those of two CTAs, which alone are made of
+# hopper/pair.
+function(hash_of_family family pair result)
   file(GLOB_RECURSE files RELATIVE "${SOURCE}" "${SOURCE}/runtime/kernels/common/*" "${SOURCE}/runtime/kernels/plan/*"
        "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp"
        "${SOURCE}/runtime/src/launch.*" "${SOURCE}/runtime/src/split.*" "${SOURCE}/runtime/src/last_items.*"
        "${SOURCE}/runtime/src/list_schedule.*" "${SOURCE}/runtime/src/tile_steps.*")
   list(FILTER files EXCLUDE REGEX "\\.md$")
+  if(NOT pair)
+    list(FILTER files EXCLUDE REGEX "/hopper/pair/")
+  endif()
   list(SORT files)
   set(text "")
   foreach(file IN LISTS files)
@@ -51,10 +55,14 @@ macro(read_kernels)
       endif()
       string(TOLOWER "${CMAKE_MATCH_1}" family)
       set(name "${CMAKE_MATCH_2}")
-      if(NOT DEFINED FAMILY_${family})
-        hash_of_family(${family} FAMILY_${family})
+      set(pair OFF)
+      if(name MATCHES "_pair(_|$)")
+        set(pair ON)
       endif()
-      string(SHA256 hash "${FAMILY_${family}} ${statement}")
+      if(NOT DEFINED FAMILY_${family}_${pair})
+        hash_of_family(${family} ${pair} FAMILY_${family}_${pair})
+      endif()
+      string(SHA256 hash "${FAMILY_${family}_${pair}} ${statement}")
       string(SUBSTRING "${hash}" 0 16 HASH_${name})
       list(APPEND NAMES ${name})
     endforeach()

@@ -24,22 +24,30 @@ std::int64_t tiles_of(std::int64_t length) {
   return (length + kTile - 1) / kTile;
 }
 
-void store_rows(const flashdma_bwd_arguments& arguments, const flashdma_bwd_tensor& tensor, std::int64_t offset,
-                int count, const std::vector<double>& rows, double factor) {
+void store_output(OutputFormat format, void* data, std::int32_t type, std::int64_t index, double value) {
+  if (format == OutputFormat::float64)
+    static_cast<double*>(data)[index] = value;
+  else
+    store_element(data, type, index, value);
+}
+
+void store_rows(OutputFormat format, const flashdma_bwd_arguments& arguments, const flashdma_bwd_tensor& tensor,
+                std::int64_t offset, int count, const std::vector<double>& rows, double factor) {
   for (int i = 0; i < count; ++i)
     for (int c = 0; c < arguments.head_dim; ++c)
-      store_element(tensor.data, arguments.data_type, offset + i * tensor.stride_row + c,
-                    factor * rows[static_cast<std::size_t>(i * arguments.head_dim + c)]);
+      store_output(format, tensor.data, arguments.data_type, offset + i * tensor.stride_row + c,
+                   factor * rows[static_cast<std::size_t>(i * arguments.head_dim + c)]);
 }
 
 /// Packed rows past the last sequence belong to no query or key: their gradients are zero.
-void clear_rows_past_the_end(const flashdma_bwd_arguments& arguments) {
+void clear_rows_past_the_end(const flashdma_bwd_arguments& arguments, OutputFormat format) {
   if (arguments.cu_seqlens_q == nullptr) return;
   const auto clear = [&](const flashdma_bwd_tensor& tensor, std::int64_t begin, std::int64_t end, std::int64_t heads) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t head = 0; head < heads; ++head)
         for (int c = 0; c < arguments.head_dim; ++c)
-          store_element(tensor.data, arguments.data_type, row * tensor.stride_row + head * tensor.stride_head + c, 0.0);
+          store_output(format, tensor.data, arguments.data_type,
+                       row * tensor.stride_row + head * tensor.stride_head + c, 0.0);
   };
   const std::int64_t last_query = arguments.cu_seqlens_q[arguments.batch];
   const std::int64_t last_key = arguments.cu_seqlens_k[arguments.batch];
@@ -48,11 +56,11 @@ void clear_rows_past_the_end(const flashdma_bwd_arguments& arguments) {
   clear(arguments.d_v, last_key, arguments.total_k, arguments.heads_kv);
 }
 
-void query_gradients(const flashdma_bwd_arguments& arguments, int threads) {
+void query_gradients(const flashdma_bwd_arguments& arguments, int threads, OutputFormat format) {
   const std::int64_t tiles = tiles_of(arguments.seqlen_q);
   const int head_dim = arguments.head_dim;
   parallel_tasks(arguments.batch * arguments.heads * tiles, threads, [&] {
-    return [&arguments, tiles, head_dim, tile = ScoreTile(arguments),
+    return [&arguments, format, tiles, head_dim, tile = ScoreTile(arguments),
             d_q = std::vector<double>(static_cast<std::size_t>(kTile * head_dim))](std::int64_t task) mutable {
       const Sequence sequence = sequence_of(arguments, task / tiles / arguments.heads);
       const std::int64_t head = task / tiles % arguments.heads;
@@ -67,19 +75,20 @@ void query_gradients(const flashdma_bwd_arguments& arguments, int threads) {
         if (tile.compute())
           tile_product(d_q.data(), head_dim, tile.g(), kTile, 1, tile.k(), head_dim, kTile, kTile, head_dim);
       }
-      store_rows(arguments, arguments.d_q, row_offset(arguments.d_q, sequence, sequence.query_begin, query, head),
-                 tile.queries(), d_q, score_scale(arguments));
+      store_rows(format, arguments, arguments.d_q,
+                 row_offset(arguments.d_q, sequence, sequence.query_begin, query, head), tile.queries(), d_q,
+                 score_scale(arguments));
     };
   });
 }
 
-void key_gradients(const flashdma_bwd_arguments& arguments, int threads) {
+void key_gradients(const flashdma_bwd_arguments& arguments, int threads, OutputFormat format) {
   const std::int64_t tiles = tiles_of(arguments.seqlen_k);
   const std::int64_t group = arguments.heads / arguments.heads_kv;
   const int head_dim = arguments.head_dim;
   parallel_tasks(arguments.batch * arguments.heads_kv * tiles, threads, [&] {
     const std::size_t size = static_cast<std::size_t>(kTile * head_dim);
-    return [&arguments, tiles, group, head_dim, tile = ScoreTile(arguments), d_k = std::vector<double>(size),
+    return [&arguments, format, tiles, group, head_dim, tile = ScoreTile(arguments), d_k = std::vector<double>(size),
             d_v = std::vector<double>(size)](std::int64_t task) mutable {
       const Sequence sequence = sequence_of(arguments, task / tiles / arguments.heads_kv);
       const std::int64_t head_kv = task / tiles % arguments.heads_kv;
@@ -97,10 +106,11 @@ void key_gradients(const flashdma_bwd_arguments& arguments, int threads) {
           tile_product(d_v.data(), head_dim, tile.p(), 1, kTile, tile.d_out(), head_dim, kTile, kTile, head_dim);
         }
       }
-      store_rows(arguments, arguments.d_k, row_offset(arguments.d_k, sequence, sequence.key_begin, key, head_kv),
-                 tile.keys(), d_k, score_scale(arguments));
-      store_rows(arguments, arguments.d_v, row_offset(arguments.d_v, sequence, sequence.key_begin, key, head_kv),
-                 tile.keys(), d_v, 1.0);
+      store_rows(format, arguments, arguments.d_k,
+                 row_offset(arguments.d_k, sequence, sequence.key_begin, key, head_kv), tile.keys(), d_k,
+                 score_scale(arguments));
+      store_rows(format, arguments, arguments.d_v,
+                 row_offset(arguments.d_v, sequence, sequence.key_begin, key, head_kv), tile.keys(), d_v, 1.0);
     };
   });
 }
@@ -136,7 +146,7 @@ void add_to_bias_block(ScoreTile& tile, const flashdma_bwd_arguments& arguments,
   }
 }
 
-void bias_gradient(const flashdma_bwd_arguments& arguments, int threads) {
+void bias_gradient(const flashdma_bwd_arguments& arguments, int threads, OutputFormat format) {
   const flashdma_bwd_pair_tensor& d_bias = arguments.d_bias;
   const std::int64_t row_tiles = tiles_of(d_bias.rows);
   const std::int64_t column_tiles = tiles_of(d_bias.columns);
@@ -166,15 +176,16 @@ void bias_gradient(const flashdma_bwd_arguments& arguments, int threads) {
       const std::int64_t column_stride = d_bias.columns > 1 ? d_bias.stride_column : 0;
       for (std::int64_t i = row; i < std::min(row + kTile, d_bias.rows); ++i)
         for (std::int64_t j = column; j < std::min(column + kTile, d_bias.columns); ++j)
-          store_element(d_bias.data, d_bias.data_type, start + i * row_stride + j * column_stride,
-                        sums[static_cast<std::size_t>((i - row) * kTile + (j - column))]);
+          store_output(format, d_bias.data, d_bias.data_type, start + i * row_stride + j * column_stride,
+                       sums[static_cast<std::size_t>((i - row) * kTile + (j - column))]);
     };
   });
 }
 
 }  // namespace
 
-flashdma_bwd_code reference_backward(const flashdma_bwd_arguments& arguments, int threads, std::string& message) {
+flashdma_bwd_code reference_backward(const flashdma_bwd_arguments& arguments, int threads, std::string& message,
+                                     OutputFormat format) {
   if (arguments.plan != nullptr && arguments.mask.data == nullptr) {
     message =
         "plan: a mask plan lies in device memory, which the CPU backend cannot read; set mask to the mask in host "
@@ -182,10 +193,10 @@ flashdma_bwd_code reference_backward(const flashdma_bwd_arguments& arguments, in
     return FLASHDMA_BWD_UNSUPPORTED;
   }
   try {
-    clear_rows_past_the_end(arguments);
-    query_gradients(arguments, threads);
-    key_gradients(arguments, threads);
-    if (arguments.bias.data != nullptr && arguments.d_bias.data != nullptr) bias_gradient(arguments, threads);
+    clear_rows_past_the_end(arguments, format);
+    query_gradients(arguments, threads, format);
+    key_gradients(arguments, threads, format);
+    if (arguments.bias.data != nullptr && arguments.d_bias.data != nullptr) bias_gradient(arguments, threads, format);
   } catch (const std::bad_alloc&) {
     message = "the CPU backend found no host memory for its tiles: use fewer threads";
     return FLASHDMA_BWD_UNSUPPORTED;

@@ -48,7 +48,7 @@ std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels,
 std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernels, Inputs inputs, Plans plans) {
   const std::string text = problem.spec().text();
   INFO(text);
-  const Gradients expected = reference_gradients(problem);
+  const Gradients expected = exact_gradients(problem);
   DeviceProblem device(problem, inputs);
   Arguments& arguments = device.arguments();
   const std::vector<KernelName> names = kernels_for(arguments);

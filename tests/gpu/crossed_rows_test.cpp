@@ -21,7 +21,7 @@ constexpr std::int64_t kLengths[] = {1, 7, 63, 64, 65, 127, 128, 333, 1000};
 constexpr std::size_t kLengthCount = std::size(kLengths);
 /// A gradient of a few pairs is rounded as dS and as itself, together up to more than the bar; those of as many
 /// average.
-constexpr std::int64_t kManyPairs = 256;
+constexpr std::int64_t kManyPairs = 1024;
 constexpr std::int64_t kMostHeads = 128;
 
 /// No mask, and every structure.

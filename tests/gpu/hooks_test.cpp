@@ -385,7 +385,7 @@ TEST_CASE("monitoring is switched while threads launch", "[hooks]") {
   for (std::size_t i = 0; i < kThreads; ++i) {
     INFO(hosts[i]->spec().text());
     CHECK(failures[i] == "");
-    const Gradients expected = reference_gradients(*hosts[i]);
+    const Gradients expected = exact_gradients(*hosts[i]);
     CHECK(devices[i]->finish() == "");
     const GradientErrors errors = gradient_errors(*hosts[i], read_gradients(*hosts[i]), expected);
     INFO(errors.text());

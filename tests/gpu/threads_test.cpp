@@ -66,7 +66,7 @@ TEST_CASE("threads and streams at once", "[threads]") {
   std::vector<Gradients> expected;
   for (int i = 0; i < kThreads; ++i) {
     hosts.push_back(std::make_unique<Problem>(problem_of(i)));
-    expected.push_back(reference_gradients(*hosts.back()));
+    expected.push_back(exact_gradients(*hosts.back()));
     devices.push_back(std::make_unique<DeviceProblem>(*hosts.back()));
   }
   std::vector<std::string> failures(kThreads);
@@ -86,7 +86,7 @@ TEST_CASE("one thread, several streams in flight", "[threads]") {
   std::vector<Gradients> expected;
   for (int i = 0; i < kThreads; ++i) {
     hosts.push_back(std::make_unique<Problem>(problem_of(i)));
-    expected.push_back(reference_gradients(*hosts.back()));
+    expected.push_back(exact_gradients(*hosts.back()));
     devices.push_back(std::make_unique<DeviceProblem>(*hosts.back()));
     const Status status = devices.back()->prepare_buffers();
     INFO(status.message());

@@ -151,7 +151,7 @@ TEST_CASE("the first use measures and leaves right gradients, the second does no
   for (const ProblemSpec& spec : problems()) {
     Problem host(spec);
     INFO(host.spec().text());
-    const Gradients expected = reference_gradients(host);
+    const Gradients expected = exact_gradients(host);
     DeviceProblem device(host);
     const std::vector<KernelName> serving = kernels_for(device.arguments());
     // Outputs and workspace are poisoned; the workspace is as large as the query says, with canaries behind it.
@@ -203,7 +203,7 @@ TEST_CASE("whoever reads the cache chooses as it says", "[tune-cache]") {
     for (std::size_t i = 0; i < learned.size(); ++i) {
       Problem host(problems()[i]);
       INFO(host.spec().text());
-      const Gradients expected = reference_gradients(host);
+      const Gradients expected = exact_gradients(host);
       DeviceProblem device(host);
       CHECK(selected(device.arguments()).kernel == learned[i]);
       REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
@@ -229,7 +229,7 @@ TEST_CASE("a capture does not measure", "[tune-cache]") {
   const Cache cache;
   cache.use(FLASHDMA_BWD_TUNE_FIRST_USE);
   Problem host(problems()[1]);
-  const Gradients expected = reference_gradients(host);
+  const Gradients expected = exact_gradients(host);
   DeviceProblem device(host);
   REQUIRE(prepare(device.arguments()).code() == FLASHDMA_BWD_OK);
   REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
@@ -260,7 +260,7 @@ TEST_CASE("measuring does not break another thread's capture", "[tune-cache]") {
   const Cache cache;
   cache.use(FLASHDMA_BWD_TUNE_FIRST_USE);
   Problem host(problems()[0]);
-  const Gradients expected = reference_gradients(host);
+  const Gradients expected = exact_gradients(host);
   DeviceProblem device(host);
   REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
   const DeviceStream capturing;
@@ -283,7 +283,7 @@ TEST_CASE("a deterministic problem keeps the table's choice until the cache's ha
   ProblemSpec spec = problems()[0];
   spec.deterministic = true;
   Problem host(spec);
-  const Gradients expected = reference_gradients(host);
+  const Gradients expected = exact_gradients(host);
   DeviceProblem device(host);
   const std::string by_table = table_choice(device.arguments());
   std::vector<std::vector<std::byte>> first;
@@ -319,7 +319,7 @@ TEST_CASE("a workspace of the table's choice is enough to measure what fits it",
   for (const ProblemSpec& spec : problems()) {
     Problem host(spec);
     INFO(host.spec().text());
-    const Gradients expected = reference_gradients(host);
+    const Gradients expected = exact_gradients(host);
     DeviceProblem device(host);
     static_cast<void>(set_tuning(Tuning()));
     REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
@@ -343,7 +343,7 @@ TEST_CASE("threads that meet a problem at once all get right gradients", "[tune-
     devices.push_back(std::make_unique<DeviceProblem>(*hosts.back()));
     REQUIRE(devices.back()->prepare_buffers().code() == FLASHDMA_BWD_OK);
   }
-  const Gradients expected = reference_gradients(*hosts.front());
+  const Gradients expected = exact_gradients(*hosts.front());
   std::vector<std::string> failures(kThreads);
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < kThreads; ++i)

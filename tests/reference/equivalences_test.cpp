@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/number_formats.hpp"
 #include "reference/reference_backward.hpp"
 #include "support/catch.hpp"
 #include "support/compare.hpp"
@@ -60,6 +61,38 @@ TEST_CASE("the number of threads changes no bit") {
   for (int threads : {0, 2, 3, 16}) {
     INFO(threads);
     CHECK(same(reference_gradients(problem, threads), one));
+  }
+}
+
+TEST_CASE("outputs are the exact gradients, rounded") {
+  ProblemSpec packed = rich();
+  packed.mask = {};
+  packed.bias = {};
+  packed.lengths_q = {70, 0, 64};
+  packed.lengths_k = {65, 12, 130};
+  const auto roundings_that_differ = [](const std::vector<double>& values, const std::vector<double>& exact, int type) {
+    REQUIRE(values.size() == exact.size());
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float element = 0;
+      store_element(&element, type, 0, exact[i]);
+      if (static_cast<double>(load_element(&element, type, 0)) != values[i]) ++count;
+    }
+    return count;
+  };
+  for (ProblemSpec spec : {rich(), packed}) {
+    for (flashdma_bwd_data_type type : {FLASHDMA_BWD_FP16, FLASHDMA_BWD_BF16}) {
+      spec.data_type = type;
+      Problem problem(spec);
+      const Gradients rounded = reference_gradients(problem);
+      const Gradients exact = exact_gradients(problem);
+      REQUIRE(norm(exact.d_q) > 0);
+      CHECK(rounded.d_q != exact.d_q);
+      CHECK(roundings_that_differ(rounded.d_q, exact.d_q, type) == 0);
+      CHECK(roundings_that_differ(rounded.d_k, exact.d_k, type) == 0);
+      CHECK(roundings_that_differ(rounded.d_v, exact.d_v, type) == 0);
+      CHECK(roundings_that_differ(rounded.d_bias, exact.d_bias, FLASHDMA_BWD_FP32) == 0);
+    }
   }
 }
 

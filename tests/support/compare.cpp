@@ -42,6 +42,35 @@ Gradients reference_gradients(Problem& problem, int threads) {
   return read_gradients(problem);
 }
 
+Gradients exact_gradients(const Problem& problem, int threads) {
+  flashdma_bwd_arguments a = problem.arguments_with_bytes();
+  // Without gaps, in the orders of tensor_values and pair_values. What is not written is no number.
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const std::int64_t batches = a.cu_seqlens_q == nullptr ? a.batch : 1;
+  const auto prepare = [&](std::vector<double>& values, flashdma_bwd_tensor& tensor, std::int64_t rows,
+                           std::int64_t heads) {
+    values.assign(static_cast<std::size_t>(batches * rows * heads * a.head_dim), kNone);
+    tensor = {values.data(), rows * heads * a.head_dim, heads * a.head_dim, a.head_dim};
+  };
+  Gradients gradients;
+  prepare(gradients.d_q, a.d_q, problem.query_rows(), a.heads);
+  prepare(gradients.d_k, a.d_k, problem.key_rows(), a.heads_kv);
+  prepare(gradients.d_v, a.d_v, problem.key_rows(), a.heads_kv);
+  if (a.d_bias.data != nullptr) {
+    flashdma_bwd_pair_tensor& t = a.d_bias;
+    gradients.d_bias.assign(static_cast<std::size_t>(t.batch * t.heads * t.rows * t.columns), kNone);
+    t.data = gradients.d_bias.data();
+    t.stride_column = 1;
+    t.stride_row = t.columns;
+    t.stride_head = t.rows * t.columns;
+    t.stride_batch = t.heads * t.rows * t.columns;
+  }
+  std::string message;
+  if (reference_backward(a, threads, message, OutputFormat::float64) != FLASHDMA_BWD_OK)
+    throw std::runtime_error(message);
+  return gradients;
+}
+
 double GradientErrors::largest() const {
   double largest = 0;
   for (double error : {d_q, d_k, d_v, d_bias}) {

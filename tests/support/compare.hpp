@@ -26,6 +26,10 @@ Gradients read_gradients(const Problem& problem);
 /// Runs the CPU backend on the problem's own buffers. Throws std::runtime_error with its message if it refuses.
 Gradients reference_gradients(Problem& problem, int threads = 0);
 
+/// The same gradients in double precision: what the rounding of outputs is an error of, too. The problem's buffers stay
+/// as they are.
+Gradients exact_gradients(const Problem& problem, int threads = 0);
+
 /// Relative errors of the four gradients; 0 for one that is not wanted.
 struct GradientErrors {
   double d_q = 0, d_k = 0, d_v = 0, d_bias = 0;
