@@ -1,5 +1,5 @@
 # Writes records for a small tree of its own and compares them: nothing changed, a kernel's statement changed, a kernel added, the
-# tables changed, device code or a part of the launch path that all kernels share changed; several processes, tests and kernels that
+# tables changed, device code or a part of the launch path that all kernels share changed, or code of two CTAs; several processes, tests and kernels that
 # failed, a kernel that generated/ does not have, a record of the older form, and input that cannot be recorded.
 file(REMOVE_RECURSE "${SANDBOX}")
 file(WRITE "${SANDBOX}/runtime/kernels/common/shared.cuh" "// shared\n")
@@ -161,3 +161,17 @@ file(WRITE "${record}" "{\"gpu\": \"Old\", \"driver\": \"1\", \"toolkit\": \"CUD
 \"date\": \"2001-01-01\", \"passed\": 1, \"failed\": 0, \"skipped\": 0,\n\"kernels\": {\"bwd_sm80_one\": \"${hash}\", \"bwd_sm80_two\": \"00\"}}\n")
 expect(compare "skipped\nthe record is of an older form and lacks the result of each test, and the comparisons and largest errors of 2 \
 kernels. run ./dev gpu-test where there is a GPU\nkernels that changed since: 1\n  bwd_sm80_two\n$")
+
+# hopper/pair is what kernels of two CTAs are made of, and no others.
+file(REMOVE "${record}")
+file(WRITE "${SANDBOX}/runtime/kernels/hopper/main.cuh" "// main\n")
+file(WRITE "${SANDBOX}/runtime/kernels/hopper/pair/main.cuh" "// pair\n")
+file(WRITE "${unit}" "FLASHDMA_BWD_HOPPER_KERNEL(bwd_sm90_one_nobias, KernelConfig{})\n"
+                     "FLASHDMA_BWD_HOPPER_KERNEL(bwd_sm90_two_pair_nobias, KernelConfig{})\n${one}")
+file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm90_one_nobias 3 17\nbwd_sm90_two_pair_nobias 3 17\n")
+write_results("gpu.rows run")
+expect(write "3 of 3 kernels passed")
+file(WRITE "${SANDBOX}/runtime/kernels/hopper/pair/main.cuh" "// changed\n")
+expect(compare "changed since: 1\n  bwd_sm90_two_pair_nobias\n$")
+file(WRITE "${SANDBOX}/runtime/kernels/hopper/main.cuh" "// changed\n")
+expect(compare "changed since: 2\n  bwd_sm90_one_nobias\n  bwd_sm90_two_pair_nobias\n$")
