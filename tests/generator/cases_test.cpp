@@ -3,7 +3,6 @@
 // NAME.table.yaml, NAME.architecture.yaml and NAME.profile.yaml are read and validated; expected are the findings as
 // text. NAME.case is a list of edits of a copy of cases/base, or of cases/TREE after `tree TREE`, and of command lines
 // to run there; expected is what they print.
-#include <algorithm>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -118,24 +117,10 @@ std::string run_case(const fs::path& file) {
   return text;
 }
 
-std::vector<fs::path> case_files(std::string_view ending) {
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(cases_dir()))
-    if (entry.path().string().ends_with(ending)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  REQUIRE_FALSE(files.empty());
-  return files;
-}
-
-fs::path expected_of(const fs::path& file) {
-  const std::string name = file.filename().string();
-  return file.parent_path() / (name.substr(0, name.find('.')) + ".expected");
-}
-
 }  // namespace
 
 TEST_CASE("files with mistakes are diagnosed as expected", "[cases]") {
-  for (const fs::path& file : case_files(".yaml")) {
+  for (const fs::path& file : files_ending(cases_dir(), ".yaml")) {
     INFO(file.filename().string());
     const std::string findings = findings_of(file);
     CHECK_FALSE(findings.empty());
@@ -144,7 +129,7 @@ TEST_CASE("files with mistakes are diagnosed as expected", "[cases]") {
 }
 
 TEST_CASE("command lines print what is expected", "[cases]") {
-  for (const fs::path& file : case_files(".case")) {
+  for (const fs::path& file : files_ending(cases_dir(), ".case")) {
     INFO(file.filename().string());
     check_expected(run_case(file), expected_of(file));
   }
@@ -169,8 +154,8 @@ TEST_CASE("every rule has a case file of its name that reports it", "[cases]") {
 TEST_CASE("every expected text belongs to a case", "[cases]") {
   std::set<std::string> cases;
   for (const char* ending : {".yaml", ".case"})
-    for (const fs::path& file : case_files(ending)) cases.insert(expected_of(file).filename().string());
-  for (const fs::path& file : case_files(".expected")) {
+    for (const fs::path& file : files_ending(cases_dir(), ending)) cases.insert(expected_of(file).filename().string());
+  for (const fs::path& file : files_ending(cases_dir(), ".expected")) {
     INFO(file.filename().string());
     CHECK(cases.contains(file.filename().string()));
   }

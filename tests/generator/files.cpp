@@ -1,6 +1,7 @@
 // Files of the tests.
 #include "generator/files.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -40,6 +41,21 @@ std::map<std::string, std::string> read_tree(const fs::path& root) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root))
       if (entry.is_regular_file()) files[entry.path().lexically_relative(root).generic_string()] = read(entry.path());
   return files;
+}
+
+std::vector<fs::path> files_ending(const fs::path& folder, std::string_view ending) {
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().string().ends_with(ending)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  INFO(ending);
+  REQUIRE_FALSE(files.empty());
+  return files;
+}
+
+fs::path expected_of(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return file.parent_path() / (name.substr(0, name.find('.')) + ".expected");
 }
 
 void check_expected(const std::string& actual, const fs::path& expected) {

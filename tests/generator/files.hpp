@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "support/temporary_folder.hpp"
 
@@ -18,6 +20,12 @@ void write(const std::filesystem::path& path, const std::string& text);
 
 /// All files below a folder: relative path to text.
 std::map<std::string, std::string> read_tree(const std::filesystem::path& root);
+
+/// The files of a folder whose names end so, in order. Fails the test if there are none.
+std::vector<std::filesystem::path> files_ending(const std::filesystem::path& folder, std::string_view ending);
+
+/// NAME.expected beside a case's file, NAME up to its first dot.
+std::filesystem::path expected_of(const std::filesystem::path& file);
 
 using testing::TemporaryFolder;
 

@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 using generator::Diagnostics;
 using generator::SourceFile;
 using generator::test::check_expected;
+using generator::test::expected_of;
+using generator::test::files_ending;
 using generator::test::read;
 using generator::test::source_dir;
 
@@ -63,34 +65,20 @@ std::string findings_of(const fs::path& file) {
   return render_text(diagnostics, {source}, false);
 }
 
-/// Files of the folder with cases that end so.
-std::vector<fs::path> files_ending(std::string_view ending) {
-  std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(source_dir() / "tests/tuner/cases"))
-    if (entry.path().string().ends_with(ending)) files.push_back(entry.path());
-  INFO(ending);
-  REQUIRE_FALSE(files.empty());
-  return files;
-}
-
-fs::path expected_of(const fs::path& file) {
-  const std::string name = file.filename().string();
-  return file.parent_path() / (name.substr(0, name.find('.')) + ".expected");
-}
-
 }  // namespace
 
 TEST_CASE("files with mistakes are diagnosed as expected", "[cases]") {
+  const fs::path folder = source_dir() / "tests/tuner/cases";
   std::set<fs::path> expected;
   for (const std::string_view kind : kKinds)
-    for (const fs::path& file : files_ending(kind)) {
+    for (const fs::path& file : files_ending(folder, kind)) {
       INFO(file.filename().string());
       const std::string findings = findings_of(file);
       CHECK_FALSE(findings.empty());
       check_expected(findings, expected_of(file));
       CHECK(expected.insert(expected_of(file)).second);
     }
-  for (const fs::path& file : files_ending(".expected")) {
+  for (const fs::path& file : files_ending(folder, ".expected")) {
     INFO(file.filename().string() << " belongs to a case");
     CHECK(expected.contains(file));
   }
