@@ -3,6 +3,7 @@
 // NAME.table.yaml, NAME.architecture.yaml and NAME.profile.yaml are read and validated; expected are the findings as
 // text. NAME.case is a list of edits of a copy of cases/base, or of cases/TREE after `tree TREE`, and of command lines
 // to run there; expected is what they print.
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <vector>
