@@ -494,6 +494,40 @@ TEST_CASE("items of grouped heads come longest first in few rounds, are split at
   }
 }
 
+TEST_CASE("whole rounds of unequal items are split only where that takes less time") {
+  // Position offsets put the keys that a window leaves into the middle of the others: the middle tile is the longest,
+  // most see nothing, and two rounds of items take longer than their steps on all multiprocessors would.
+  const auto window = [](int heads, int length_q, int length_k, int left, int right, int delta) {
+    BackwardParameters p = dense(1, heads, length_q, false, 64);
+    p.heads_kv = heads / 4;
+    p.heads_per_item = 4;
+    p.seqlen_k = length_k;
+    p.window_left = left;
+    p.window_right = right;
+    p.position_delta = delta;
+    p.delta_from_lengths = false;
+    lay_out(p);
+    REQUIRE(p.items == 2 * p.running);
+    return p;
+  };
+  // A split of all items, the best by its mean length, would take longer than none in the same order.
+  const BackwardParameters whole = window(8, 6144, 16896, 3840, 3840, 5376);
+  const Split none = split_items(whole, {});
+  CHECK(none.slots == 0);
+  Split all = split_items(whole, {.last_items = false});
+  CHECK(all.slots > 0);
+  all.order = none.order;
+  CHECK(end_of(whole, all) > 1.25 * end_of(whole, none));
+  // Here it takes less, and the tail is what is best for its pieces.
+  const BackwardParameters split = window(16, 1024, 8448, 256, 0, 3840);
+  const Split ordered = split_items(split, {});
+  CHECK(ordered.slots > 0);
+  CHECK(ordered.order.tail_groups > 0);
+  Split natural = ordered;
+  natural.order = {};
+  CHECK(end_of(split, natural) > 1.3 * end_of(split, ordered));
+}
+
 TEST_CASE("splits of the last items have every step once and are done before unsplit items") {
   std::mt19937 generator(29);
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
