@@ -261,7 +261,7 @@ TEST_CASE("the device chooses as the host does") {
       for (bool causal : {false, true}) {
         Table table;
         table.p = dense(1, heads, length, causal);
-        const Split split = split_items(table.p, {.last_items = false});
+        const Split split = split_items(table.p, {.deterministic = true});
         if (split.slots == 0) continue;
         ++splits;
         INFO(heads << " heads, " << length << ", causal " << causal);
@@ -305,7 +305,7 @@ TEST_CASE("items are split where multiprocessors would idle, and nowhere else") 
                           Case{dense(1, 16, 16384, true, 64), false}, Case{dense(8, 16, 2048, false, 64), false},
                           Case{dense(2, 16, 8192, true, 64), false}}) {
     INFO(one.p.batch << ' ' << one.p.heads << ' ' << one.p.seqlen_q);
-    const Split split = split_items(one.p, {.last_items = false});
+    const Split split = split_items(one.p, {.deterministic = true});
     CHECK((split.slots > 0) == one.split);
     CHECK(split.slots <= std::int64_t{kSlotsPerRunningItem} * one.p.running);
   }
@@ -514,7 +514,7 @@ TEST_CASE("whole rounds of unequal items are split only where that takes less ti
   const BackwardParameters whole = window(8, 6144, 16896, 3840, 3840, 5376);
   const Split none = split_items(whole, {});
   CHECK(none.slots == 0);
-  Split all = split_items(whole, {.last_items = false});
+  Split all = split_items(whole, {.deterministic = true});
   CHECK(all.slots > 0);
   all.order = none.order;
   CHECK(end_of(whole, all) > 1.25 * end_of(whole, none));
