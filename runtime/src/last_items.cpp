@@ -116,14 +116,9 @@ class LastItems {
     // A window leaves less to the first and the last tiles only, while under causality no two are equal.
     const bool equal = steps_[p.key_tiles / 2] == longest_;
     const std::span<const Way> ways = equal ? std::span<const Way>(of_equal_items) : of_others;
-    if (ways[0].items == 0) {
-      ListSchedule schedule(p.running);
-      add_items(schedule, 0, p.items);
-      return {otherwise, schedule.end()};
-    }
 
     // Ways with more items come first, so that the whole ones before them are gone through once. Whole rounds of equal
-    // items leave all multiprocessors free at once, as they were before.
+    // items leave all multiprocessors free at once, as they were before; where there is no rest, no way has an item.
     const int skipped = uniform ? p.items - rest : 0;
     const std::int64_t skipped_time = std::int64_t{skipped / p.running} * times_[0];
     ListSchedule schedule(p.running);
@@ -168,6 +163,7 @@ class LastItems {
   /// Calls visit(tile) for the items in [first, end).
   template <class Visit>
   void for_each_item(int first, int end, Visit visit) const {
+    if (first == end) return;  // behind the last item there is no place
     ItemPlace place = place_of_item(first, p.key_tiles, groups_, {1, tail_groups_});
     const int tail = groups_ - tail_groups_;
     for (int item = first; item < end; ++item) {

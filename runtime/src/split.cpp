@@ -113,7 +113,7 @@ Split choose_split(const BackwardParameters& p, const SplitRequest& request, std
   const Split split = split_all_items(p, whole);
   // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
   // which they do late.
-  if (request.deterministic || !request.last_items || !may_level_last_items(p, whole.longest)) return split;
+  if (request.deterministic || !may_level_last_items(p, whole.longest)) return split;
   return level_last_items(p, whole.longest, split, request.last_pieces);
 }
 

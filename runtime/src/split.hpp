@@ -18,11 +18,10 @@ struct Split {
 
 /// What the parameters do not say.
 struct SplitRequest {
-  bool masked = false;      ///< a mask decides what items take, too
-  bool last_items = true;   ///< the last of many items may be ordered apart from the others
-  bool last_pieces = true;  ///< and split
-  bool deterministic = false;
-  int piece_steps = 0;  ///< asked for; 0: whatever is estimated to be fastest
+  bool masked = false;         ///< a mask decides what items take, too
+  bool last_pieces = true;     ///< the last of many items may be split apart from the others
+  bool deterministic = false;  ///< all items are split by one length or none is
+  int piece_steps = 0;         ///< asked for; 0: whatever is estimated to be fastest
 };
 
 /// Reads the problem's lengths and limits, the tiles and `running`.

@@ -261,7 +261,7 @@ TEST_CASE("the device chooses as the host does") {
       for (bool causal : {false, true}) {
         Table table;
         table.p = dense(1, heads, length, causal);
-        const Split split = split_items(table.p, {.last_items = false});
+        const Split split = split_items(table.p, {.deterministic = true});
         if (split.slots == 0) continue;
         ++splits;
         INFO(heads << " heads, " << length << ", causal " << causal);
@@ -305,7 +305,7 @@ TEST_CASE("items are split where multiprocessors would idle, and nowhere else") 
                           Case{dense(1, 16, 16384, true, 64), false}, Case{dense(8, 16, 2048, false, 64), false},
                           Case{dense(2, 16, 8192, true, 64), false}}) {
     INFO(one.p.batch << ' ' << one.p.heads << ' ' << one.p.seqlen_q);
-    const Split split = split_items(one.p, {.last_items = false});
+    const Split split = split_items(one.p, {.deterministic = true});
     CHECK((split.slots > 0) == one.split);
     CHECK(split.slots <= std::int64_t{kSlotsPerRunningItem} * one.p.running);
   }
@@ -492,6 +492,40 @@ TEST_CASE("items of grouped heads come longest first in few rounds, are split at
     CHECK(end_of(p, {}) > 1.25 * least);
     CHECK(end_of(p, split) < 1.09 * least);
   }
+}
+
+TEST_CASE("whole rounds of unequal items are split only where that takes less time") {
+  // Position offsets put the keys that a window leaves into the middle of the others: the middle tile is the longest,
+  // most see nothing, and two rounds of items take longer than their steps on all multiprocessors would.
+  const auto window = [](int heads, int length_q, int length_k, int left, int right, int delta) {
+    BackwardParameters p = dense(1, heads, length_q, false, 64);
+    p.heads_kv = heads / 4;
+    p.heads_per_item = 4;
+    p.seqlen_k = length_k;
+    p.window_left = left;
+    p.window_right = right;
+    p.position_delta = delta;
+    p.delta_from_lengths = false;
+    lay_out(p);
+    REQUIRE(p.items == 2 * p.running);
+    return p;
+  };
+  // A split of all items, the best by its mean length, would take longer than none in the same order.
+  const BackwardParameters whole = window(8, 6144, 16896, 3840, 3840, 5376);
+  const Split none = split_items(whole, {});
+  CHECK(none.slots == 0);
+  Split all = split_items(whole, {.deterministic = true});
+  CHECK(all.slots > 0);
+  all.order = none.order;
+  CHECK(end_of(whole, all) > 1.25 * end_of(whole, none));
+  // Here it takes less, and the tail is what is best for its pieces.
+  const BackwardParameters split = window(16, 1024, 8448, 256, 0, 3840);
+  const Split ordered = split_items(split, {});
+  CHECK(ordered.slots > 0);
+  CHECK(ordered.order.tail_groups > 0);
+  Split natural = ordered;
+  natural.order = {};
+  CHECK(end_of(split, natural) > 1.3 * end_of(split, ordered));
 }
 
 TEST_CASE("splits of the last items have every step once and are done before unsplit items") {

@@ -67,7 +67,7 @@ __device__ __forceinline__ void exponentiate(const Cta<kConfig>& cta, ScoreAccum
       if constexpr (kConfig.softcap) {
         x = tanh_accurate(x * to_cap);
         y = tanh_accurate(y * to_cap);
-        slope[m][n][half] = pack<kType>(1.0f - x * x, 1.0f - y * y);
+        slope[m][n][half] = pack<kSlopeType>(1.0f - x * x, 1.0f - y * y);
       }
       x = ptx::ex2(fmaf(x, to_log2, offset.x));
       y = ptx::ex2(fmaf(y, to_log2, offset.y));
@@ -142,7 +142,7 @@ __device__ __forceinline__ void differentiate(const Cta<kConfig>& cta, ScoreAccu
       x = probability[m][n][half * 2] * (kStartFromMinusDot ? x : x - dot[m][half]);
       y = probability[m][n][half * 2 + 1] * (kStartFromMinusDot ? y : y - dot[m][half]);
       float2 factor = {1.0f, 1.0f};
-      if constexpr (kConfig.softcap) factor = unpack<kConfig.data_type>(slope[m][n][half]);
+      if constexpr (kConfig.softcap) factor = unpack<kSlopeType>(slope[m][n][half]);
       store_pair<typename G::PairTile>(cta.shared_base + G::kDScore, m, half, n,
                                        pack<kConfig.data_type>(x * factor.x, y * factor.y), share);
     }

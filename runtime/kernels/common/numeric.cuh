@@ -50,6 +50,10 @@ __device__ __forceinline__ std::uint16_t from_float(float value) {
   return static_cast<std::uint16_t>(pack<Type>(value, 0.0f));
 }
 
+/// What a softcap's slope 1 - tanh^2, a number of [0, 1], is packed as until it multiplies dS: bf16 would be as coarse
+/// as the rounding of dS that follows.
+inline constexpr DataType kSlopeType = DataType::fp16;
+
 /// tanh with a relative error of about 1e-6, which tanh.approx does not have: the error is multiplied by the softcap
 /// and goes into an exponent. Small arguments take the series, where the quotient would cancel.
 __device__ __forceinline__ float tanh_accurate(float x) {

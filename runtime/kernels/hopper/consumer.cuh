@@ -472,7 +472,7 @@ class Consumer {
         const float dy = weight.y * fmaf(d_score[j * 4 + half * 2 + 1], kUnscale, -column.y * kUnscale);
         if constexpr (kKeyBias) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
-        if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kType>(slope_[j / 2][j % 2 * 2 + half]);
+        if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
       }
     }

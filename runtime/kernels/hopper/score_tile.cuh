@@ -215,7 +215,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
           y *= slope.y;
           if constexpr (kPresent<Weights>) weights[j / 2][j % 2 * 2 + half] = pack<DataType::fp16>(x, y);
         } else if constexpr (kSoftcap) {
-          packed[j / 2][j % 2 * 2 + half] = pack<kType>(slope.x, slope.y);
+          packed[j / 2][j % 2 * 2 + half] = pack<kSlopeType>(slope.x, slope.y);
         }
       }
     }

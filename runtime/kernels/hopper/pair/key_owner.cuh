@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hopper/pair/consumer.cuh"
+#include "hopper/pair/probability_words.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
@@ -29,6 +30,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using typename Base::Scores;
   using typename Base::State;
   using typename Base::ValueTile;
+  using Words = ProbabilityWords<kConfig>;
 
  public:
   __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
@@ -114,15 +116,15 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
       const uint4 words = ptx::ld_shared_v4(address + k * 512);
-      const float2 probabilities[4] = {unpack<DataType::fp16>(words.x), unpack<DataType::fp16>(words.y),
-                                       unpack<DataType::fp16>(words.z), unpack<DataType::fp16>(words.w)};
+      const float2 probabilities[4] = {Words::unpack(words.x), Words::unpack(words.y), Words::unpack(words.z),
+                                       Words::unpack(words.w)};
       float2 slopes[4];
       if constexpr (Base::kHandOverSlopes) {
         const uint4 both = ptx::ld_shared_v4(address + (k + kM / 16) * 512);
-        slopes[0] = unpack<kType>(both.x);
-        slopes[1] = unpack<kType>(both.y);
-        slopes[2] = unpack<kType>(both.z);
-        slopes[3] = unpack<kType>(both.w);
+        slopes[0] = unpack<kSlopeType>(both.x);
+        slopes[1] = unpack<kSlopeType>(both.y);
+        slopes[2] = unpack<kSlopeType>(both.z);
+        slopes[3] = unpack<kSlopeType>(both.w);
       }
       // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
       if (partial) {
@@ -134,10 +136,10 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       }
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
-        constexpr float kInverse = 1.0f / kPackedWeightScale;
+        constexpr float kUnit = Words::kUnit;
         const float2 column = ptx::ld_shared_v2(row_dot + (k * 2 + w / 2) * 32);
-        float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kInverse, -column.x * kInverse);
-        float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kInverse, -column.y * kInverse);
+        float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kUnit, -column.x * kUnit);
+        float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kUnit, -column.y * kUnit);
         if constexpr (kKeyBias) sums[w % 2] += x + y;
         if constexpr (Base::kHandOverSlopes) {
           x *= slopes[w].x;

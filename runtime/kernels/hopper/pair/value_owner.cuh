@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hopper/pair/consumer.cuh"
+#include "hopper/pair/probability_words.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
@@ -164,14 +165,13 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     const DOutRing d_out(i);
     const bool d_out_came = has_come(state.d_out_full[d_out.stage], d_out.parity);
     const std::uint32_t address = this->probability_address();
-    constexpr float kScale = kScaledWeights<kConfig> ? 1.0f : kPackedWeightScale;
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
       std::uint32_t words[4];
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const float* pair = scores + k * 8 + w * 2;
-        words[w] = pack<DataType::fp16>(pair[0] * kScale, pair[1] * kScale);
+        words[w] = ProbabilityWords<kConfig>::pack(pair[0], pair[1]);
       }
       ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
       if constexpr (Base::kHandOverSlopes)
