@@ -34,7 +34,7 @@ constexpr RuleDescription kRules[] = {
     {Rule::registers, "registers", "a tile needs more registers than a thread has"},
     {Rule::tile_bias, "tile-bias", "a row for problems with a tile bias whose tile's kernels read none"},
     {Rule::coverage_hole, "coverage-hole", "problems that no row of a table covers"},
-    {Rule::unreachable_row, "unreachable-row", "a row that earlier rows hide"},
+    {Rule::unreachable_row, "unreachable-row", "a row that earlier rows hide, or that admits no problem that can be"},
     {Rule::duplicate_row, "duplicate-row", "a row with the condition of an earlier row"},
     {Rule::missing_default, "missing-default", "the rows of a head dim do not end in one without further conditions"},
     {Rule::row_layout, "row-layout", "a row of a table that is to be edited is not one line"},

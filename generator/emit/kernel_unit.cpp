@@ -14,6 +14,12 @@ std::string upper(std::string_view word) {
   return text;
 }
 
+/// A backslash at its end would make the next line a part of it.
+std::string comment(std::string text) {
+  if (text.ends_with('\\')) text += '.';
+  return "// " + text + '\n';
+}
+
 }  // namespace
 
 EmittedFile emit_kernel_unit(const TranslationUnit& unit) {
@@ -22,7 +28,7 @@ EmittedFile emit_kernel_unit(const TranslationUnit& unit) {
   std::string text =
       "// " + std::string(kBannerMark) + ". Do not edit: edit the row, then run `flashdma-gen generate`.\n";
   for (const Row& row : unit.rows)
-    text += "// " + std::string(row.file) + ':' + std::to_string(row.line) + "\n//   " + row_text(row) + '\n';
+    text += comment(std::string(row.file) + ':' + std::to_string(row.line)) + comment("  " + row_text(row));
   text += "#include \"" + std::string(family) + "/instantiate.cuh\"\n";
   text += "\nnamespace flashdma_bwd::kernels {\nconstexpr TileConfig kTile" + cpp_tile(tile) +
           ";\n}  // namespace flashdma_bwd::kernels\n";

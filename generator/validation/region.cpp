@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "selection/problem_domain.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -16,6 +17,29 @@ constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 std::uint32_t bits_of(Choice choice) {
   return choice == Choice::any ? kBoth : choice == Choice::yes ? 2u : 1u;
+}
+
+constexpr std::size_t kBiasAxis = 1, kLayoutAxis = 2, kMaskedAxis = 6, kCopiesAxis = 7;
+constexpr std::size_t kSeqlenAxes[] = {0, 1};
+constexpr std::size_t kDensityAxis = 3;
+constexpr std::uint32_t kNo = 1, kYes = 2;
+
+constexpr std::uint32_t bit(auto value) {
+  return 1u << static_cast<unsigned>(value);
+}
+
+std::vector<Region> impossible_regions() {
+  const Region whole = whole_domain();
+  std::vector<Region> all;
+  const auto add = [&](auto narrow) { narrow(all.emplace_back(whole)); };
+  const auto scattered = [](Region& r) { r.sets[kLayoutAxis] &= ~bit(KeyLayout::natural); };
+  add([&](Region& r) { r.sets[kMaskedAxis] = kNo, scattered(r); });
+  add([](Region& r) { r.sets[kMaskedAxis] = kNo, r.ranges[kDensityAxis].high = 999; });
+  add([](Region& r) { r.ranges[kDensityAxis].high = 0; });
+  add([](Region& r) { r.sets[kCopiesAxis] = kYes, r.sets[kBiasAxis] &= ~bit(BiasKind::tile); });
+  add([&](Region& r) { r.sets[kCopiesAxis] = kYes, scattered(r); });
+  for (const std::size_t axis : kSeqlenAxes) add([&](Region& r) { r.ranges[axis].low = kLongestSequence + 1; });
+  return all;
 }
 
 constexpr std::string_view kFlagAxes[] = {"softcap", "causal", "deterministic", "masked", "bias_copies"};
@@ -126,6 +150,11 @@ std::vector<Region> intersect(const std::vector<Region>& regions, const Region& 
   for (const Region& region : regions)
     if (const std::optional<Region> common = intersect(region, with)) result.push_back(*common);
   return result;
+}
+
+std::vector<Region> possible(std::vector<Region> regions) {
+  for (const Region& impossible : impossible_regions()) regions = subtract(regions, impossible);
+  return regions;
 }
 
 std::vector<Region> simplify(std::vector<Region> regions) {

@@ -33,6 +33,9 @@ std::optional<Region> intersect(const Region& a, const Region& b);
 std::vector<Region> subtract(const Region& region, const Region& cut);
 std::vector<Region> subtract(const std::vector<Region>& regions, const Region& cut);
 std::vector<Region> intersect(const std::vector<Region>& regions, const Region& with);
+/// Without the problems that cannot be: those without a mask have natural keys and a density of 1000, no mask has the
+/// density 0, only a tile bias whose keys stand in their own order can be copied, and sequences have a longest.
+std::vector<Region> possible(std::vector<Region> regions);
 /// Fewer boxes for the same set, where neighbours can be joined.
 std::vector<Region> simplify(std::vector<Region> regions);
 

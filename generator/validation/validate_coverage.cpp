@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "selection/problem_domain.hpp"
 #include "selection/vocabulary.hpp"
 #include "validation/coverage.hpp"
 #include "validation/validate.hpp"
@@ -54,6 +55,16 @@ void report_hidden(const Table& table, const Coverage& coverage, std::size_t i, 
         {"the first row whose condition holds decides: move this row up, or remove it"});
 }
 
+/// Reports a row that is left with problems that cannot be.
+void report_impossible(const TableRow& row, Diagnostics& diagnostics) {
+  diagnostics.add(
+      Rule::unreachable_row, row.at, "row at line " + std::to_string(row.at.line) + " decides no problem that can be",
+      {"without a mask keys are natural and mask_density is 1000; mask_density is at least 1; bias_copies is "
+       "true for a tile bias with natural keys only; sequences have " +
+           std::to_string(kLongestSequence) + " queries and keys at most",
+       "earlier rows may have taken what else it admits: change its condition, or remove it"});
+}
+
 void report_missing_default(const Table& table, int head_dim, Diagnostics& diagnostics) {
   const TableRow* last = nullptr;
   for (const TableRow& row : table.rows)
@@ -71,7 +82,10 @@ void validate_coverage(const Table& table, Diagnostics& diagnostics) {
   const Coverage coverage = cover(table);
   report_holes(table, coverage, diagnostics);
   for (std::size_t i = 0; i < table.rows.size(); ++i)
-    if (coverage.decided[i].empty()) report_hidden(table, coverage, i, diagnostics);
+    if (coverage.decided[i].empty())
+      report_hidden(table, coverage, i, diagnostics);
+    else if (possible(coverage.decided[i]).empty())
+      report_impossible(table.rows[i], diagnostics);
   for (const int head_dim : kHeadDimBuckets) {
     const bool hole = std::any_of(coverage.holes.begin(), coverage.holes.end(),
                                   [&](const Coverage::Hole& h) { return h.head_dim == head_dim; });

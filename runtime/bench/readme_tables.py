@@ -11,16 +11,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "runtime/bench/results"
-# Measured before, of its kernels alone: by lengths and w.
-FLASH_DMATTN_MS = {
-    (4096, 1024): 0.397,
-    (16384, 1024): 1.486,
-    (32768, 1024): 5.700,
-    (8192, 4096): 4.665,
-    (8192, 1024): 4.660,
-    (8192, 512): 4.664,
-    (8192, 64): 4.127,
-}
 
 
 def results(name):
@@ -84,12 +74,14 @@ def ampere_others():
 
 def dynamic():
     rows = []
+    # Measured before, of its kernels alone.
+    flash_dmattn = {result["problem"]: result["ms"] for result in results("h200_flash_dmattn_dynamic")["results"]}
     for result in results("h200_dynamic")["results"]:
         f = fields(result["problem"])
         w = int(result["problem"].rsplit(":", 1)[1])
         rows.append(
             f"{f['b']} {f['h']} {f['hk']} {f['d']} {f['s']} {w} | {100 * result['active_fraction']:.1f} % | "
-            f"{result['ms']:.3f} | {result['plan']['planned_ms']:.3f} | {FLASH_DMATTN_MS[f['s'], w]:.3f}"
+            f"{result['ms']:.3f} | {result['plan']['planned_ms']:.3f} | {flash_dmattn[result['problem']]:.3f}"
         )
     return table("b h h_kv d s w | active pairs | plan and backward | planned | flash-dmattn", rows)
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "argument_rules.hpp"
+#include "selection/problem_domain.hpp"
 
 namespace flashdma_bwd {
 namespace {
@@ -17,7 +18,6 @@ constexpr float kLargestSoftcap = 1e6f;
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 /// Kernels add positions, window sizes and tile sizes in 32 bits.
-constexpr std::int64_t kMaxSeqlen = std::int64_t{1} << 30;
 /// Positions in a whole sequence: sums of four of them stay in 64 bits.
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
@@ -36,7 +36,7 @@ Check check_sizes(const flashdma_bwd_arguments& a) {
   for (const auto& [name, value] : {Named{"batch", a.batch}, Named{"heads", a.heads}, Named{"heads_kv", a.heads_kv}})
     if (Check failure = check_size(name, value, kMaxCount)) return failure;
   for (const auto& [name, value] : {Named{"seqlen_q", a.seqlen_q}, Named{"seqlen_k", a.seqlen_k}})
-    if (Check failure = check_size(name, value, kMaxSeqlen)) return failure;
+    if (Check failure = check_size(name, value, kLongestSequence)) return failure;
   if (a.heads_kv == 0 ? a.heads != 0 : a.heads % a.heads_kv != 0)
     return invalid(is("heads", a.heads) + "it must be a multiple of heads_kv, " + std::to_string(a.heads_kv) +
                    ", because each KV head serves the same number of query heads");
@@ -185,6 +185,31 @@ Check check_problem(const flashdma_bwd_arguments* arguments) {
        {check_numbers, check_sizes, check_reserved, check_variable_length, check_pairs, check_plan, check_grid})
     if (Check failure = check(a)) return failure;
   return {};
+}
+
+flashdma_bwd_arguments with_broadcast_sizes(const flashdma_bwd_arguments& arguments) {
+  flashdma_bwd_arguments a = arguments;
+  const auto shrink_rows = [&](flashdma_bwd_pair_tensor& t) {
+    if (t.stride_row == 0 && t.rows == a.seqlen_q && t.rows > 1) t.rows = 1;
+  };
+  const auto shrink_columns = [&](flashdma_bwd_pair_tensor& t) {
+    if (t.stride_column == 0 && t.columns == a.seqlen_k && t.columns > 1) t.columns = 1;
+  };
+  const bool bytes = a.mask.encoding == FLASHDMA_BWD_ENCODING_BYTES;
+  if (bytes || a.mask.encoding == FLASHDMA_BWD_ENCODING_BITS) shrink_rows(a.mask);
+  if (bytes) shrink_columns(a.mask);
+  if (a.d_bias.data == nullptr) {
+    shrink_rows(a.bias);
+    shrink_columns(a.bias);
+  }
+  return a;
+}
+
+Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments) {
+  // Before its size is known to be this library's, nothing else of the block is read.
+  if (given == nullptr || given->struct_size != sizeof(arguments)) return check_problem(given);
+  arguments = with_broadcast_sizes(*given);
+  return check_problem(&arguments);
 }
 
 bool has_no_outputs(const flashdma_bwd_arguments& a) {

@@ -65,10 +65,10 @@ struct Prepared {
 
 /// All but the resolution.
 Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
-  if (Check failure = check_problem(arguments)) return failure;
-  call.idle = has_no_outputs(*arguments);
+  if (Check failure = take_problem(arguments, call.arguments)) return failure;
+  call.idle = has_no_outputs(call.arguments);
   if (call.idle) return {};
-  call.arguments = without_idle_parts(*arguments);
+  call.arguments = without_idle_parts(call.arguments);
   call.request = request_for(call.arguments);
   if (!call.request.table_only) call.piece_steps = environment().piece_steps;
   return current_device_traits(call.request.device);
@@ -104,10 +104,10 @@ CallDescription description_of(const Prepared& call, std::size_t workspace_bytes
 
 /// The arguments of a plan's functions: with a mask, and without a plan.
 Check plan_arguments(const flashdma_bwd_arguments* arguments, flashdma_bwd_arguments& of_mask) {
-  if (arguments == nullptr) return check_problem(arguments);
-  of_mask = *arguments;
-  of_mask.plan = nullptr;
-  if (Check failure = check_problem(&of_mask)) return failure;
+  if (arguments == nullptr || arguments->struct_size != sizeof(of_mask)) return check_problem(arguments);
+  flashdma_bwd_arguments given = *arguments;
+  given.plan = nullptr;
+  if (Check failure = take_problem(&given, of_mask)) return failure;
   if (of_mask.mask.data == nullptr) return invalid("mask.data is NULL: a plan is made of a mask");
   return {};
 }
@@ -154,9 +154,10 @@ std::string mask_text(const flashdma_bwd_arguments& a) {
 }
 
 std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
-  if (const Check failure = check_problem(arguments)) return "the arguments are refused: " + failure->message + '\n';
-  if (has_no_outputs(*arguments)) return "no output has an element: no kernel runs\n";
-  const flashdma_bwd_arguments a = without_idle_parts(*arguments);
+  flashdma_bwd_arguments a;
+  if (const Check failure = take_problem(arguments, a)) return "the arguments are refused: " + failure->message + '\n';
+  if (has_no_outputs(a)) return "no output has an element: no kernel runs\n";
+  a = without_idle_parts(a);
   Request request = request_for(a);
   if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
   return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
@@ -274,14 +275,15 @@ flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_arguments* arguments) 
 
 flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments, int32_t threads) {
   return guarded([&]() -> Check {
-    if (Check failure = check_problem(arguments)) return failure;
+    flashdma_bwd_arguments a;
+    if (Check failure = take_problem(arguments, a)) return failure;
     if (threads < 0)
       return invalid("threads is " + std::to_string(threads) + ": it must be at least 0; 0 uses every hardware thread");
-    if (has_no_outputs(*arguments)) return {};
-    if (Check failure = check_memory(*arguments)) return failure;
-    if (Check failure = check_host_offsets(*arguments)) return failure;
+    if (has_no_outputs(a)) return {};
+    if (Check failure = check_memory(a)) return failure;
+    if (Check failure = check_host_offsets(a)) return failure;
     std::string message;
-    const flashdma_bwd_code code = reference_backward(*arguments, threads, message);
+    const flashdma_bwd_code code = reference_backward(a, threads, message);
     if (code == FLASHDMA_BWD_OK) return {};
     return Failure{code, std::move(message)};
   });
@@ -318,9 +320,10 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
     if (Check failure = check_struct_size("selection", "flashdma_bwd_selection", selection->struct_size,
                                           sizeof(flashdma_bwd_selection)))
       return failure;
-    if (Check failure = check_problem(arguments)) return failure;
-    if (has_no_outputs(*arguments)) return unsupported("no output has an element: no kernel runs");
-    Request request = request_for(without_idle_parts(*arguments));
+    flashdma_bwd_arguments a;
+    if (Check failure = take_problem(arguments, a)) return failure;
+    if (has_no_outputs(a)) return unsupported("no output has an element: no kernel runs");
+    Request request = request_for(without_idle_parts(a));
     if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;
     if (Check failure = choose_kernel(dispatch_table(), environment(), tuning(), request, resolution)) return failure;
@@ -360,5 +363,8 @@ const char* flashdma_bwd_architecture_name(size_t index) {
   const ArchitectureSet compiled = dispatch_table().compiled;
   for (const Architecture architecture : kArchitectures)
     if (compiled.contains(architecture) && index-- == 0) return word(architecture).data();
-  return compiled.contains(Architecture::sm80) && index == 0 ? "compute_80" : nullptr;
+  // The Ampere family's libraries carry its PTX, for newer GPUs.
+  const bool ampere = compiled.contains(Architecture::sm80) || compiled.contains(Architecture::sm86) ||
+                      compiled.contains(Architecture::sm89);
+  return ampere && index == 0 ? "compute_80" : nullptr;
 }

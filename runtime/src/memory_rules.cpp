@@ -115,7 +115,8 @@ Check check_pair_tensor(const char* name, const flashdma_bwd_pair_tensor& t, Rol
   if (Check failure = check_address(name, ".data", t.data, alignment)) return failure;
   if (columns == Columns::neighbours && t.columns > 1 && t.stride_column != 1)
     return invalid(is(std::string(name) + ".stride_column", t.stride_column) +
-                   "it must be 1: neighbouring keys are read together");
+                   "it must be 1, for neighbouring keys are read together; one value for all keys is " + name +
+                   ".columns 1");
   std::array<Dimension, 4> dimensions{Dimension{name, ".stride_batch", t.batch, t.stride_batch},
                                       Dimension{name, ".stride_head", t.heads, t.stride_head},
                                       Dimension{name, ".stride_row", t.rows, t.stride_row},

@@ -3,8 +3,11 @@
 #include <clocale>
 #include <iostream>
 #include <locale>
+#include <optional>
+#include <string>
 
 #include "config/load.hpp"
+#include "config/read.hpp"
 #include "emit/emit.hpp"
 #include "generator/files.hpp"
 #include "support/catch.hpp"
@@ -65,6 +68,26 @@ TEST_CASE("texts have no carriage returns, trailing blanks or paths of a machine
     CHECK(file.text.ends_with('\n'));
     CHECK(file.text.find(kBannerMark) < 100);
   }
+}
+
+TEST_CASE("a text that ends in a backslash ends its comment", "[emit]") {
+  std::string text = read(source_dir() / "configs/tables/sm80.yaml");
+  const std::string quote = "derived: \"";
+  const std::size_t begin = text.find(quote) + quote.size();
+  text.replace(begin, text.find('"', begin) - begin, "from C:\\\\");  // in YAML's double quotes, two are one
+  Diagnostics diagnostics;
+  Configuration configuration = load_configuration(source_dir() / "configs", diagnostics);
+  const std::optional<Table> table = read_table({"sm80.yaml", "sm80.yaml", text}, diagnostics);
+  REQUIRE(diagnostics.empty());
+  configuration.tables = {*table};
+  int mentions = 0;
+  for (const EmittedFile& file : emit(make_plan(configuration, *find_profile(configuration, "full")))) {
+    INFO(file.path);
+    if (!file.path.ends_with(".cu")) continue;
+    CHECK(file.text.find("\\\n") == std::string::npos);
+    mentions += file.text.find("from C:\\") != std::string::npos;
+  }
+  CHECK(mentions > 0);
 }
 
 TEST_CASE("files and kernels are sorted by name", "[emit]") {

@@ -264,6 +264,33 @@ TEST_CASE("addresses and strides of mask, bias and dBias") {
   check_accepted([](SmallProblem& p) { p.arguments.mask.data = static_cast<char*>(p.arguments.mask.data) + 1; });
 }
 
+TEST_CASE("a stride of 0 broadcasts as the size 1 does") {
+  // What a query or key sees must not depend on how its broadcast was written.
+  const auto explained = [](const std::function<void(SmallProblem&)>& change) {
+    SmallProblem problem;
+    problem.arguments.bias.data = problem.arguments.d_bias.data = nullptr;
+    change(problem);
+    return explain(problem.arguments, &kH100);
+  };
+  const std::string one_row = explained([](SmallProblem& p) { p.arguments.mask.rows = 1; });
+  CHECK(one_row.find("mask compacted") != std::string::npos);
+  CHECK(explained([](SmallProblem& p) { p.arguments.mask.stride_row = 0; }) == one_row);
+  check_accepted([](SmallProblem& p) { p.arguments.mask.stride_column = 0; });
+  check_accepted([](SmallProblem& p) { p.arguments.mask.stride_column = p.arguments.mask.stride_row = 0; });
+
+  // The gradient of a bias has the sizes that the bias is given with.
+  const auto without_gradient = [](SmallProblem& p) { p.arguments.d_bias.data = nullptr; };
+  check_accepted([&](SmallProblem& p) { without_gradient(p), p.arguments.bias.stride_column = 0; });
+  check_accepted([&](SmallProblem& p) {
+    without_gradient(p), p.arguments.bias.stride_row = 0, p.arguments.bias.data_type = FLASHDMA_BWD_FP32;
+  });
+  check_refused([](SmallProblem& p) { p.arguments.bias.stride_column = 0; }, kInvalid,
+                {"bias.stride_column is 0", "bias.columns 1"});
+  // A size that is neither is an error whatever the stride.
+  check_refused([](SmallProblem& p) { p.arguments.mask.stride_row = 0, p.arguments.mask.rows = 3; }, kInvalid,
+                {"mask.rows is 3"});
+}
+
 TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {
   Arguments a;
   a.data_type = FLASHDMA_BWD_BF16;

@@ -147,6 +147,7 @@ TEST_CASE("a GPU that nothing compiled can run is refused with its capability, w
   CHECK(contains(turing, "compute capability 7.5"));
   CHECK(contains(turing, "flashdma_bwd_backward_reference"));
   CHECK(contains(failure(kB200, set_of({})), "no kernels at all"));
+  CHECK(contains(failure(kB200, set_of({})), "FLASHDMA_BWD_KERNELS=ON"));
   // Machine code of 9.0 is specific to it, so that a later 9.x would need the PTX.
   CHECK(contains(failure({91, 132, 232448}, set_of({Architecture::sm90})), "containing sm80"));
 }

@@ -97,7 +97,9 @@ typedef enum flashdma_bwd_mask_encoding {
 /** A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or
  * broadcast. batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The
  * stride of a dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor.
- * stride_column must be 1 where columns > 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are
+ * stride_column must be 1 where columns > 1. A stride of 0 broadcasts, too: a mask of bytes or bits and a bias without
+ * dBias count as of size 1 there; dBias has the sizes that the bias is given with, so that a bias that is one value per
+ * key or per query needs the size 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are
  * multiples of 16 bytes and whose strides are multiples of 8 elements may have faster kernels, with dBias where
  * seqlen_k is one, too. With variable length, rows and columns are positions within a sequence and seqlen_q and
  * seqlen_k the maxima. A mask of another encoding than bytes has the rows, columns and strides that its encoding says.

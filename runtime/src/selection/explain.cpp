@@ -149,8 +149,9 @@ std::string problem_description(const Problem& problem) {
   if (problem.bias == BiasKind::tile)
     text += problem.bias_copies ? " that tensor copies move" : " that tensor copies cannot move";
   if (problem.masked)
-    text += ", mask " + std::string(word(problem.layout)) + " with " + number(problem.mask_density) +
-            " of 1000 pairs active";
+    text += ", mask " + std::string(word(problem.layout)) +
+            (problem.mask_density == 1000 ? std::string(" of unknown density or full")
+                                          : " with " + number(problem.mask_density) + " of 1000 pairs active");
   for (const auto& [holds, name] : {std::pair{problem.causal, ", causal"},
                                     {problem.softcap, ", softcap"},
                                     {problem.deterministic, ", deterministic"}})
@@ -180,10 +181,13 @@ std::string selection_failure(SelectionStatus status, const DeviceTraits& device
       for (const FallbackStep& step : kFallbackChain)
         if (applies(step, device.compute_capability))
           wanted += (wanted.empty() ? "" : " or ") + std::string(word(step.architecture));
-      const bool any = architecture_list(compiled) != "none";
-      return "the GPU has " + capability + " and this build has " +
-             (any ? "kernels of " + architecture_list(compiled) + ", which it cannot run" : "no kernels at all") +
-             ": build with FLASHDMA_BWD_ARCHITECTURES containing " + wanted;
+      if (architecture_list(compiled) == "none")
+        return "the GPU has " + capability +
+               " and this build has no kernels at all: build with FLASHDMA_BWD_KERNELS=ON and "
+               "FLASHDMA_BWD_ARCHITECTURES containing " +
+               wanted;
+      return "the GPU has " + capability + " and this build has kernels of " + architecture_list(compiled) +
+             ", which it cannot run: build with FLASHDMA_BWD_ARCHITECTURES containing " + wanted;
     }
     case SelectionStatus::no_row: {
       ArchitectureSet asked{0};
