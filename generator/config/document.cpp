@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "config/utf8.hpp"
+
 namespace flashdma_bwd::generator {
 namespace {
 
@@ -109,40 +111,22 @@ class TreeBuilder final : public YAML::EventHandler {
   std::optional<Node> root_;
 };
 
-/// Bytes of the character that begins there, 0 where none does: UTF-8 as in RFC 3629, shortest forms only.
-std::size_t character_at(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return 1;
-  const std::size_t size = byte(0) >= 0xc2 && byte(0) < 0xe0   ? 2
-                           : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
-                           : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
-                                                               : 0;
-  if (size == 0 || text.size() < size) return 0;
-  for (std::size_t i = 1; i < size; ++i)
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  const bool shorter = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
-  const bool surrogate = byte(0) == 0xed && byte(1) >= 0xa0;
-  const bool beyond = byte(0) == 0xf4 && byte(1) >= 0x90;
-  return shorter || surrogate || beyond ? 0 : size;
-}
-
-/// Reports the first byte that is of no character.
-bool is_utf8(const SourceFile& source, Diagnostics& diagnostics) {
+/// Reports the first byte that begins no character. Returns whether there is none.
+bool check_utf8(const SourceFile& source, Diagnostics& diagnostics) {
   constexpr char kDigits[] = "0123456789abcdef";
-  const std::string_view text = source.text;
-  int line = 1, column = 1;
-  for (std::size_t at = 0; at < text.size(); ++column) {
-    const std::size_t size = character_at(text.substr(at));
+  Location at{source.path, 1, 1, 1};
+  for (std::string_view rest = source.text; !rest.empty(); ++at.column) {
+    const std::size_t size = utf8_character_bytes(rest);
     if (size == 0) {
-      const auto byte = static_cast<unsigned char>(text[at]);
+      const auto byte = static_cast<unsigned char>(rest.front());
       diagnostics.add(
-          Rule::yaml_syntax, {source.path, line, column, 1},
+          Rule::yaml_syntax, at,
           std::string("not UTF-8: the byte 0x") + kDigits[byte / 16] + kDigits[byte % 16] + " begins no character",
           {"save the file as UTF-8"});
       return false;
     }
-    if (text[at] == '\n') ++line, column = 0;
-    at += size;
+    if (rest.front() == '\n') ++at.line, at.column = 0;
+    rest.remove_prefix(size);
   }
   return true;
 }
@@ -150,7 +134,7 @@ bool is_utf8(const SourceFile& source, Diagnostics& diagnostics) {
 }  // namespace
 
 std::optional<Node> parse_document(const SourceFile& source, Diagnostics& diagnostics) {
-  if (!is_utf8(source, diagnostics)) return std::nullopt;
+  if (!check_utf8(source, diagnostics)) return std::nullopt;
   TreeBuilder builder(source, diagnostics);
   try {
     std::istringstream stream(source.text);

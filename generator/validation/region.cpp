@@ -15,19 +15,22 @@ namespace {
 constexpr std::uint32_t kBoth = 3;  // false and true
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
-std::uint32_t bits_of(Choice choice) {
-  return choice == Choice::any ? kBoth : choice == Choice::yes ? 2u : 1u;
-}
-
-constexpr std::size_t kBiasAxis = 1, kLayoutAxis = 2, kMaskedAxis = 6, kCopiesAxis = 7;
+// Axes, in the order of Region.
+constexpr std::size_t kDataTypeAxis = 0, kBiasAxis = 1, kLayoutAxis = 2, kSoftcapAxis = 3, kMaskedAxis = 6,
+                      kCopiesAxis = 7;
 constexpr std::size_t kSeqlenAxes[] = {0, 1};
 constexpr std::size_t kDensityAxis = 3;
-constexpr std::uint32_t kNo = 1, kYes = 2;
 
 constexpr std::uint32_t bit(auto value) {
   return 1u << static_cast<unsigned>(value);
 }
+constexpr std::uint32_t kNo = bit(false), kYes = bit(true);
 
+std::uint32_t bits_of(Choice choice) {
+  return choice == Choice::any ? kBoth : choice == Choice::yes ? kYes : kNo;
+}
+
+/// What possible() takes away.
 std::vector<Region> impossible_regions() {
   const Region whole = whole_domain();
   std::vector<Region> all;
@@ -174,13 +177,13 @@ std::vector<Region> simplify(std::vector<Region> regions) {
 }
 
 bool admits(const Region& region, DataType data_type, BiasKind bias, bool softcap) {
-  return (region.sets[0] >> static_cast<unsigned>(data_type) & 1u) != 0 &&
-         (region.sets[1] >> static_cast<unsigned>(bias) & 1u) != 0 && (region.sets[3] >> (softcap ? 1u : 0u) & 1u) != 0;
+  return (region.sets[kDataTypeAxis] & bit(data_type)) != 0 && (region.sets[kBiasAxis] & bit(bias)) != 0 &&
+         (region.sets[kSoftcapAxis] & bit(softcap)) != 0;
 }
 
 bool admits_uncopied_tile_bias(const Region& region) {
-  return (region.sets[1] >> static_cast<unsigned>(BiasKind::tile) & 1u) != 0 &&
-         ((region.sets[3] & 2u) != 0 || (region.sets[7] & 1u) != 0);
+  return (region.sets[kBiasAxis] & bit(BiasKind::tile)) != 0 &&
+         ((region.sets[kSoftcapAxis] & kYes) != 0 || (region.sets[kCopiesAxis] & kNo) != 0);
 }
 
 std::string describe(const Region& region) {

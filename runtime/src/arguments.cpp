@@ -17,7 +17,6 @@ constexpr float kSmallestSoftcap = 1e-3f;
 constexpr float kLargestSoftcap = 1e6f;
 
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-/// Kernels add positions, window sizes and tile sizes in 32 bits.
 /// Positions in a whole sequence: sums of four of them stay in 64 bits.
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
@@ -166,6 +165,27 @@ bool is_copied_tensor(const flashdma_bwd_pair_tensor& t) {
          (t.rows == 1 || t.stride_row > 0);
 }
 
+/// The arguments with the size 1 for a dimension that repeats itself by a stride of 0: seqlen_q rows and seqlen_k
+/// columns of a mask of bytes, rows of one of bits, and those of a bias without a gradient, whose shape would be
+/// another.
+flashdma_bwd_arguments with_broadcast_sizes(const flashdma_bwd_arguments& arguments) {
+  flashdma_bwd_arguments a = arguments;
+  const auto shrink_rows = [&](flashdma_bwd_pair_tensor& t) {
+    if (t.stride_row == 0 && t.rows == a.seqlen_q && t.rows > 1) t.rows = 1;
+  };
+  const auto shrink_columns = [&](flashdma_bwd_pair_tensor& t) {
+    if (t.stride_column == 0 && t.columns == a.seqlen_k && t.columns > 1) t.columns = 1;
+  };
+  const bool bytes = a.mask.encoding == FLASHDMA_BWD_ENCODING_BYTES;
+  if (bytes || a.mask.encoding == FLASHDMA_BWD_ENCODING_BITS) shrink_rows(a.mask);
+  if (bytes) shrink_columns(a.mask);
+  if (a.d_bias.data == nullptr) {
+    shrink_rows(a.bias);
+    shrink_columns(a.bias);
+  }
+  return a;
+}
+
 }  // namespace
 
 bool is_key_vector(const flashdma_bwd_pair_tensor& bias, std::int64_t seqlen_k) {
@@ -185,24 +205,6 @@ Check check_problem(const flashdma_bwd_arguments* arguments) {
        {check_numbers, check_sizes, check_reserved, check_variable_length, check_pairs, check_plan, check_grid})
     if (Check failure = check(a)) return failure;
   return {};
-}
-
-flashdma_bwd_arguments with_broadcast_sizes(const flashdma_bwd_arguments& arguments) {
-  flashdma_bwd_arguments a = arguments;
-  const auto shrink_rows = [&](flashdma_bwd_pair_tensor& t) {
-    if (t.stride_row == 0 && t.rows == a.seqlen_q && t.rows > 1) t.rows = 1;
-  };
-  const auto shrink_columns = [&](flashdma_bwd_pair_tensor& t) {
-    if (t.stride_column == 0 && t.columns == a.seqlen_k && t.columns > 1) t.columns = 1;
-  };
-  const bool bytes = a.mask.encoding == FLASHDMA_BWD_ENCODING_BYTES;
-  if (bytes || a.mask.encoding == FLASHDMA_BWD_ENCODING_BITS) shrink_rows(a.mask);
-  if (bytes) shrink_columns(a.mask);
-  if (a.d_bias.data == nullptr) {
-    shrink_rows(a.bias);
-    shrink_columns(a.bias);
-  }
-  return a;
 }
 
 Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments) {

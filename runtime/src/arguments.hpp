@@ -23,11 +23,6 @@ Check check_mask_memory(const flashdma_bwd_arguments& arguments);
 /// The offsets themselves, which must lie in host memory.
 Check check_host_offsets(const flashdma_bwd_arguments& arguments);
 
-/// The arguments with the size 1 for a dimension that repeats itself by a stride of 0: seqlen_q rows and seqlen_k
-/// columns of a mask of bytes, rows of one of bits, and those of a bias without a gradient, whose shape would be
-/// another.
-flashdma_bwd_arguments with_broadcast_sizes(const flashdma_bwd_arguments& arguments);
-
 /// Checks the problem of arguments as the caller gave them, and makes them those that all else takes.
 Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments);
 

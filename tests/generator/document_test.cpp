@@ -77,4 +77,22 @@ TEST_CASE("what a terminal would obey is not printed", "[render]") {
   CHECK(render_json(diagnostics).find('\033') == std::string::npos);
 }
 
+TEST_CASE("only UTF-8 is read, and the first byte that is not is shown", "[document]") {
+  for (const char* good :
+       {"\xc3\xa9", "\xe2\x82\xac", "\xef\xbb\xbf", "\xed\x9f\xbf", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})
+    CHECK(parse("a: x" + std::string(good)).entries.size() == 1);
+  // A byte of the middle, two forms that are too long, a surrogate, above the last character, cut short, no byte of
+  // any.
+  for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xff"}) {
+    Diagnostics diagnostics;
+    // The line before has a character of two bytes, which is one column.
+    CHECK_FALSE(parse_document({"a.yaml", "a.yaml", "a: \xc3\xa9\nb: \xc3\xa9" + std::string(bad)}, diagnostics));
+    REQUIRE(diagnostics.size() == 1);
+    const Diagnostic finding = diagnostics.sorted().front();
+    CHECK(finding.rule == Rule::yaml_syntax);
+    CHECK(finding.location.line == 2);
+    CHECK(finding.location.column == 5);
+  }
+}
+
 }  // namespace flashdma_bwd::generator::test

@@ -8,6 +8,12 @@
 # exits with 1 if one found anything or failed. All of them take hours of one core; sm89's kernels are sm86's.
 set -euo pipefail
 
+fail() {
+  echo "sanitize.sh: $1" >&2
+  exit 2
+}
+
+[ $# -gt 0 ] || fail "say which program: tests/gpu/sanitize.sh build/gpu/tests/gpu/test_gpu"
 test_gpu=$1
 jobs=${2:-$(nproc)}
 pattern=${3:-.}
@@ -38,7 +44,8 @@ run() {
 export -f run
 export test_gpu
 
-command -v compute-sanitizer > /dev/null || { echo "sanitize.sh: no compute-sanitizer: it comes with the CUDA toolkit" >&2; exit 2; }
-[ -x "$test_gpu" ] || { echo "sanitize.sh: no $test_gpu: ./dev gpu-test builds it" >&2; exit 2; }
+command -v compute-sanitizer > /dev/null || fail "no compute-sanitizer: it comes with the CUDA toolkit"
+[ -x "$test_gpu" ] || fail "no $test_gpu: ./dev gpu-test builds it"
+chosen=$(runs | grep -E -- "$pattern") || fail "no run matches $pattern; a run is a line such as: racecheck sm90_d128_bf16 [rows]"
 # Each line is one argument, of which the tests are all from the third word on.
-runs | grep -E -- "$pattern" | xargs -P "$jobs" -d '\n' -n 1 bash -c 'read -r tool kernels tests <<< "$0"; run "$tool" "$kernels" "$tests"' || exit 1
+xargs -P "$jobs" -d '\n' -n 1 bash -c 'read -r tool kernels tests <<< "$0"; run "$tool" "$kernels" "$tests"' <<< "$chosen" || exit 1
