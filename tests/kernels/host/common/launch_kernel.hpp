@@ -113,6 +113,24 @@ inline int __ffs(int value) {
 inline int __clz(int value) {
   return std::countl_zero(static_cast<unsigned>(value));
 }
+inline unsigned __float_as_uint(float value) {
+  return std::bit_cast<unsigned>(value);
+}
+inline float __uint_as_float(unsigned value) {
+  return std::bit_cast<float>(value);
+}
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+  unsigned result = 0;
+  for (unsigned byte = 0; byte < 4; ++byte)
+    result |= static_cast<unsigned>(bytes >> (selector >> 4 * byte & 7u) * 8 & 255u) << 8 * byte;
+  return result;
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((std::uint64_t{high} << 32 | low) << (shift & 31u) >> 32);
+}
+/// Shared memory has no addresses of its own here: what asks for one does not run.
+std::size_t __cvta_generic_to_shared(const void* pointer);
 inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
   for (unsigned shift = 0; shift < 32; shift += 8) sum += (a >> shift & 255u) * (b >> shift & 255u);
   return sum;
