@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "selection/explain.hpp"
+#include "selection/kernel_family.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd {
@@ -64,6 +65,20 @@ void warn_of_lower_tier(const Request& request, const Resolution& resolution) {
   print("warning", text + ". Their tiles were not chosen for this GPU; see FLASHDMA_BWD_ARCHITECTURES");
 }
 
+/// That a GPU which has a family of its own runs the general one, whose time is another; the row says why. Once for
+/// each row.
+void tell_of_general_family(const Resolution& resolution) {
+  const KernelConfig& config = resolution.config;
+  if (resolution.row == nullptr || config.tile.family != KernelFamily::ampere) return;
+  if (!runs_on(KernelFamily::hopper, config.architecture)) return;
+  static SeenSet told;
+  const Row& row = *resolution.row;
+  if (told.is_new(reinterpret_cast<std::uintptr_t>(&row)))
+    print("info", decider_text(resolution) + " runs the " + std::string(word(config.tile.family)) +
+                      " family, not the " + std::string(word(KernelFamily::hopper)) +
+                      " family: " + std::string(row.provenance_text));
+}
+
 }  // namespace
 
 void log_warning(const Environment& environment, const std::string& text) {
@@ -82,9 +97,10 @@ void log_resolution(const Environment& environment, const Request& request, cons
     warn_of_lower_tier(request, resolution);
   if (environment.log != LogLevel::info) return;
   static SeenSet problems;
-  if (problems.is_new(hash_of(request.problem, request.device)))
-    print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) +
-                      "; chosen by " + decider_text(resolution));
+  if (!problems.is_new(hash_of(request.problem, request.device))) return;
+  print("info", std::string(resolution.kernel->name) + " for " + problem_description(request.problem) + "; chosen by " +
+                    decider_text(resolution));
+  tell_of_general_family(resolution);
 }
 
 }  // namespace flashdma_bwd

@@ -10,7 +10,8 @@
 namespace flashdma_bwd {
 
 /// Before a launch: at level warning, once for each pair of GPU generation and tier, that the tables of an older
-/// architecture serve it; at level info, which kernel runs, once for each problem.
+/// architecture serve it; at level info, which kernel runs, once for each problem, and that a GPU with the Hopper
+/// family runs the Ampere family and why, once for each row.
 void log_resolution(const Environment& environment, const Request& request, const Resolution& resolution);
 
 /// At level warning and above, each time.
