@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the README's tables of measurements from runtime/bench/results.
+"""Writes the README's tables of measurements from runtime/bench/results, what the tuner's store says of tile biases, and the forecast of
+a build from configs/architectures.
 
     readme_tables.py            rewrites what stands between `<!-- NAME -->` and `<!-- end of NAME -->` in README.md
     readme_tables.py --check    says which of them are not what the results are, and exits with 1 if any is
@@ -11,6 +12,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "runtime/bench/results"
+STORE = ROOT / "runtime/tune/results/h200.jsonl"
 
 
 def results(name):
@@ -55,7 +57,8 @@ def dense():
 def ampere():
     rows = []
     for problem, backends in by_backend("h200_ampere").items():
-        own, flash = backends["flashdma_bwd"], backends["pytorch_flash"]
+        # Timed alone, or by its name beside the Hopper family.
+        own, flash = backends.get("flashdma_bwd_ampere", backends.get("flashdma_bwd")), backends["pytorch_flash"]
         rows.append(f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {flash['ms'] / own['ms']:.2f}")
     return table("b h d s |  | Ampere family | PyTorch flash (FA2) | speed of FA2", rows)
 
@@ -129,17 +132,84 @@ def small():
     return f"Small and causal (b=1 h=2 h_kv=1 d=64): {', '.join(times)}."
 
 
+def tile_bias():
+    records = [json.loads(line) for line in STORE.read_text().splitlines()]
+    copied, times, shared = {}, [], []
+    for record in records:
+        problem = record["problem"]
+        of_family = {name: [c["cold"]["ms"] for c in record["candidates"] if f"_{name}_" in c["kernel"]] for name in ("hopper", "ampere")}
+        if "bias=tile bias_copies" in problem and of_family["hopper"]:
+            copied[problem] = min(of_family["hopper"])
+            times.append((min(of_family["ampere"]) / copied[problem], fields(problem)))
+    for record in records:
+        problem = record["problem"]
+        beside = problem.replace(" hk=2", "") + " bias_copies"
+        if problem.endswith("bias=tile") and beside in copied:
+            shared.append((min(c["cold"]["ms"] for c in record["candidates"]) / copied[beside], fields(problem)))
+    (commit,) = {record["environment"]["commit"] for record in records}
+
+    def span(name, of):
+        return f"{min(f[name] for _, f in of)} to {max(f[name] for _, f in of)}"
+
+    (sharing,) = {(f["h"], f["hk"], f["sq"]) for _, f in shared}
+    return (
+        f"A tile bias that tensor copies cannot move is read and written pair by pair, by the Ampere family. On the same problems that takes "
+        f"{min(times, key=lambda t: t[0])[0]:.1f} to {max(times, key=lambda t: t[0])[0]:.1f}\n"
+        f"times the time of the copies (b=1 h=8 causal, d {span('d', times)}, s={span('sq', times)}), and where {sharing[0] // sharing[1]} heads "
+        f"share a bias and its gradient (s={sharing[2]}) "
+        + " and ".join(f"{ratio:.1f} times with d {f['d']}" for ratio, f in shared)
+        + f"\nthe time of copies of a bias for each head (`runtime/tune/results/h200.jsonl`, of commit {commit})."
+    )
+
+
+def build():
+    kernels = {}
+    for unit in (ROOT / "generated/kernels").rglob("*.cu"):
+        for architecture, head_dim in re.findall(r"^FLASHDMA_BWD_[A-Z]+_KERNEL\(\s*bwd_(sm\d+)_d(\d+)_", unit.read_text(), re.M):
+            kernels[architecture, int(head_dim)] = kernels.get((architecture, int(head_dim)), 0) + 1
+    seconds, size = 0, 0
+    for path in (ROOT / "configs/architectures").glob("*.yaml"):
+        for head_dim, cost, kernel_size in re.findall(r"head_dim: *(\d+), seconds: *([\d.]+), bytes: *(\d+)", path.read_text()):
+            count = kernels.get((path.stem, int(head_dim)), 0)
+            seconds += count * float(cost)
+            size += count * int(kernel_size)
+    return (
+        f"Compiling the {sum(kernels.values())} kernels for {len({architecture for architecture, _ in kernels})} architectures takes "
+        f"{seconds / 60:.0f} minutes of one core, and they are {size / 1e6:.0f} MB of the static library: what `flashdma-gen stats`\n"
+        "forecasts for a table, from figures of whole builds in `configs/architectures`."
+    )
+
+
+def host():
+    text = (RESULTS / "host.txt").read_text()
+    commit, machine = re.search(r"^commit (\S+), on (.+)$", text, re.M).groups()
+    more = dict(re.findall(r"^(\S.*?) +[\d.]+ +\+([\d.]+)$", text, re.M))
+    choices = [float(ns) for row in re.findall(r"^compute capability \d+ +(.+)$", text, re.M) for ns in row.split()]
+    return (
+        f"Off, it is one relaxed atomic load: {more['nothing monitored']} ns a launch, with counters {float(more['counters']):.0f}, with two hooks "
+        f"{float(more['two hooks that do nothing']):.0f} (`flashdma-bench monitoring`), where the choice of a row\n"
+        f"takes {min(choices):.0f} to {max(choices):.0f} ns (`flashdma-bench select`): `runtime/bench/results/host.txt`, at {commit} on {machine}."
+    )
+
+
 def commits():
-    names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_dynamic": "masks", "h200_features": "features",
-             "h200_small": "small problems", "h200_density_d128": "the plots"}
+    names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_ampere_others": "its other problems",
+             "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
+             "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
+             "h200_density_d64": "the plots", "h200_density_d128": "the plots"}
+    unnamed = {path.stem for path in RESULTS.glob("*.json") if "flash_dmattn" not in path.stem} - names.keys()
+    if unnamed:
+        sys.exit(f"readme_tables.py: commits() does not say what {', '.join(sorted(unnamed))} measured")
     of_commit = {}
     for file, name in names.items():
-        of_commit.setdefault(results(file)["commit"], []).append(name)
+        of = of_commit.setdefault(results(file)["commit"], [])
+        if name not in of:
+            of.append(name)
     parts = [f"{commit} ({', '.join(of)})" for commit, of in of_commit.items()]
     return f"The figures are of commit {parts[0]}" + "".join(f", {part}" for part in parts[1:]) + "."
 
 
-TABLES = [commits, dense, ampere, ampere_others, dynamic, features, small]
+TABLES = [commits, dense, ampere, ampere_others, dynamic, features, tile_bias, small, build, host]
 
 
 def main():

@@ -1,9 +1,12 @@
 // The closed formulas of tiles of the Hopper family, of two CTAs and with a tile bias: shared memory, threads and
 // registers, by hand, and which tiles are allowed.
+#include <algorithm>
+#include <cstdint>
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <initializer_list>
 #include <string>
 
+#include "common/pieces.hpp"
 #include "support/catch.hpp"
 #include "tables.hpp"
 
@@ -205,6 +208,21 @@ TEST_CASE("CTAs that run at once on a multiprocessor") {
   CHECK(blocks(4, 64, 4 * kBytes) == 2);  // 128 threads of 255 registers
   CHECK(blocks(8, 64, 4 * kBytes) == 1);
   CHECK(blocks_per_multiprocessor(pair(192, BiasKind::none), {90, 132, kSharedMemoryOf90}) == 1);
+}
+
+// What the README's Limits say of it.
+TEST_CASE("the room for pieces of one launch on an H200 is 70 MB at most") {
+  constexpr DeviceTraits kH200 = kH100;
+  std::int64_t most = 0;
+  for (const Row& row : generated_rows()) {
+    if (row.architecture != Architecture::sm90) continue;
+    const KernelConfig config{row.architecture, row.when.head_dim, DataType::bf16, BiasKind::none, false, row.use};
+    const int running = kH200.sm_count * blocks_per_multiprocessor(config, kH200) / blocks_per_item(row.use);
+    const std::int64_t slot_bytes = std::int64_t{2} * row.use.block_n * row.when.head_dim * 4;  // of dK and dV
+    most = std::max(most, std::int64_t{kSlotsPerRunningItem} * running * slot_bytes);
+  }
+  CHECK(most > 69'000'000);
+  CHECK(most < 70'000'000);
 }
 
 }  // namespace flashdma_bwd::testing
