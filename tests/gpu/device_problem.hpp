@@ -57,6 +57,8 @@ class DeviceProblem {
   /// The arguments with device pointers.
   Arguments& arguments() { return arguments_; }
   cudaStream_t stream() const { return stream_.get(); }
+  /// In the order of the problem's.
+  const std::vector<DeviceMemory>& outputs() const { return outputs_; }
 
   /// Poisons the outputs and a workspace of exactly the size that the library asks for, with canaries after it.
   Status prepare_buffers();
