@@ -201,6 +201,47 @@ TEST_CASE("strides of every kind", "[strides]") {
   }
 }
 
+namespace {
+
+/// The sizes of the whole problem and strides of 0 instead of the size 1.
+void broadcast_by_strides(const flashdma_bwd_arguments& a, flashdma_bwd_pair_tensor& t) {
+  if (t.batch == 1) t.batch = a.batch, t.stride_batch = 0;
+  if (t.heads == 1) t.heads = a.heads, t.stride_head = 0;
+  if (t.rows == 1) t.rows = a.seqlen_q, t.stride_row = 0;
+}
+
+}  // namespace
+
+TEST_CASE("a mask and a bias that strides of 0 broadcast", "[strides]") {
+  for (int head_dim : {64, 128})
+    for (bool rows : {false, true})
+      for (flashdma_bwd_data_type type : {FLASHDMA_BWD_FP16, FLASHDMA_BWD_BF16}) {
+        ProblemSpec spec = problem(head_dim);
+        spec.data_type = type;
+        spec.mask = kHalf;
+        spec.mask.shape = {.batch = false, .heads = PairHeads::one, .rows = rows};
+        spec.bias = {.present = true, .shape = spec.mask.shape, .gradient = false};
+        testing::Problem host(spec);
+        broadcast_by_strides(host.arguments(), host.arguments().mask);
+        broadcast_by_strides(host.arguments(), host.arguments().bias);
+        check_prepared_problem(host);
+      }
+}
+
+// The gradient's elements are then more than the bias's. LSE and O are of a forward with a bias for each head: the
+// backward does not ask.
+TEST_CASE("a bias that strides of 0 broadcast, and a gradient that they do not", "[strides]") {
+  for (int head_dim : {64, 128})
+    for (bool rows : {false, true}) {
+      ProblemSpec spec = problem(head_dim);
+      spec.mask = kHalf;
+      spec.bias = {.present = true, .shape = {.rows = rows}};
+      testing::Problem host(spec);
+      host.arguments().bias.stride_batch = host.arguments().bias.stride_head = 0;
+      check_prepared_problem(host);
+    }
+}
+
 TEST_CASE("empty rows have an LSE of plus or minus infinity", "[strides]") {
   for (bool plus : {false, true})
     for (bool base_two : {false, true}) {
