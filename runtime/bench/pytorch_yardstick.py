@@ -3,9 +3,11 @@
 
     pytorch_yardstick.py --set dense --backend flash --backend cudnn --json yardstick.json
     pytorch_yardstick.py --set dense --with build/release/runtime/bench/flashdma-bench --json both.json
+    pytorch_yardstick.py --with flashdma_bwd=PATH --with flashdma_bwd_ampere=build/ampere/bench/runtime/bench/flashdma-bench
 
-The second form also runs flashdma-bench, in the same minutes on the same GPU, and prints both side by side. Problems and
-their text are flashdma-bench's; a backend that cannot do one (PyTorch's flash and cuDNN backends take no bias of this kind
+The second form also runs flashdma-bench, in the same minutes on the same GPU, and prints both side by side; the third runs several
+builds of it, each result under the name of its build. Only results of flashdma_bwd, which is the name where none is given, are this
+library's to the reader of results; others stand beside, as PyTorch's do. Problems and their text are flashdma-bench's; a backend that cannot do one (PyTorch's flash and cuDNN backends take no bias of this kind
 and no mask) says so. Only the backward is timed: the forward ran before, its graph is kept.
 """
 import argparse
@@ -135,16 +137,28 @@ def measure(set_name, text, backend, arguments):
     return result
 
 
-def run_flashdma_bench(arguments):
+def named_program(text):
+    """NAME=PATH, or a path alone."""
+    name, equals, path = text.partition("=")
+    if not equals:
+        name, path = "flashdma_bwd", text
+    if not name or not path or name.startswith("pytorch_"):
+        raise argparse.ArgumentTypeError(f"`{text}` must be NAME=PATH or a path, and NAME none of PyTorch's")
+    return name, path
+
+
+def run_flashdma_bench(program, arguments):
     """flashdma-bench's report on the same problems."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "bench.json")
-        command = [arguments.bench, "--json", path, "--samples", str(arguments.samples), "--sustain", str(arguments.sustain)]
+        command = [program, "--json", path, "--samples", str(arguments.samples), "--sustain", str(arguments.sustain)]
         for set_name in arguments.set:
             command += ["--set", set_name]
         for text in arguments.problem:
             command += ["--problem", text]
         subprocess.run(command + ["--commit", arguments.commit], check=False, stdout=subprocess.DEVNULL)
+        if not os.path.exists(path):
+            sys.exit(f"pytorch_yardstick: {program} wrote no results")
         with open(path, encoding="utf-8") as file:
             return json.load(file)
 
@@ -170,13 +184,17 @@ def main():
     parser.add_argument("--set", action="append", choices=sorted(SETS), help="a named set of problems (default: dense)")
     parser.add_argument("--problem", action="append", default=[], help="one problem, as text")
     parser.add_argument("--backend", action="append", choices=sorted(BACKENDS), help="default: flash and cudnn")
-    parser.add_argument("--with", dest="bench", help="path of flashdma-bench, to run in the same minutes")
+    parser.add_argument("--with", dest="programs", action="append", default=[], type=named_program, metavar="[NAME=]PATH",
+                        help="a flashdma-bench to run in the same minutes, and what its results are called (flashdma_bwd); repeatable")
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--sustain", type=float, default=0.0, help="seconds to run before timing")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
     arguments.set = arguments.set or ([] if arguments.problem else ["dense"])
+    names = [name for name, _ in arguments.programs]
+    if len(set(names)) != len(names):
+        parser.error("--with: each build needs a name of its own, NAME=PATH")
     if not torch.cuda.is_available():
         sys.exit("pytorch_yardstick: no GPU here")
 
@@ -184,10 +202,15 @@ def main():
     problems += [("", text) for text in arguments.problem]
     report = {"benchmark": "backward", "gpu": torch.cuda.get_device_name(0), "commit": arguments.commit}
     results = []
-    if arguments.bench:
-        ours = run_flashdma_bench(arguments)
-        report.update({key: ours[key] for key in ("driver", "toolkit", "library", "table_hash")})
-        results += [{**result, "backend": ours["backend"]} for result in ours["results"]]
+    for number, (name, program) in enumerate(arguments.programs):
+        ours = run_flashdma_bench(program, arguments)
+        about = {key: ours[key] for key in ("driver", "toolkit", "library", "table_hash")}
+        # The file's own fields are the first build's; each of several has its own.
+        if number == 0:
+            report.update(about)
+        if len(arguments.programs) > 1:
+            report.setdefault("programs", {})[name] = about
+        results += [{**result, "backend": name} for result in ours["results"]]
     report.update(pytorch=torch.__version__, cudnn=str(torch.backends.cudnn.version()))
     for backend in arguments.backend or ["flash", "cudnn"]:
         results += [measure(name, text, backend, arguments) for name, text in problems]
