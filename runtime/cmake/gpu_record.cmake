@@ -15,7 +15,8 @@
 # appends nothing: its test is recorded as failed.
 #
 # A kernel's hash covers the device code of its family and what all families share, the headers that define a configuration,
-# the launch path, and the statement that instantiates it. Which problems a kernel serves the tables say, whose hash stands beside.
+# the arithmetic of the launch, and the statement that instantiates it. Which problems a kernel serves the tables say, whose hash stands
+# beside. What else a run went through, the host code that decides what a kernel is given and the tests, git knows by the record's commit.
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/gpu_run_results.cmake")
 
@@ -142,6 +143,28 @@ function(print_kernels heading names)
   endif()
 endfunction()
 
+# Says which of the host's files and of the tests are others than at the record's commit.
+function(print_changed_files commit)
+  execute_process(COMMAND git -C "${SOURCE}" diff --name-only "${commit}" -- runtime/src tests/gpu tests/support RESULT_VARIABLE result
+                  OUTPUT_VARIABLE output ERROR_QUIET)
+  if(NOT result EQUAL 0)
+    message("whether host code or tests have changed since is not known: git has no commit ${commit} here")
+    return()
+  endif()
+  string(REGEX MATCHALL "[^\n]+[.][ch]pp" files "${output}")
+  set(sources ${files})
+  list(FILTER sources INCLUDE REGEX "^runtime/")
+  list(FILTER files INCLUDE REGEX "^tests/")
+  if(sources)
+    list(JOIN sources ", " sources)
+    message("host code that may give kernels other arguments has changed since: ${sources}")
+  endif()
+  if(files)
+    list(JOIN files ", " files)
+    message("tests have changed since, whose new cases did not run there: ${files}")
+  endif()
+endfunction()
+
 read_kernels()
 list(LENGTH NAMES kernel_count)
 read_table_hash(table_hash)
@@ -184,6 +207,7 @@ if(MODE STREQUAL "compare")
   if(NOT recorded_table_hash STREQUAL table_hash)
     message("the tables have changed since, from ${recorded_table_hash} to ${table_hash}: kernels may serve other problems than then")
   endif()
+  print_changed_files("${recorded_commit}")
   set(changed "")
   set(new "")
   set(failed "")

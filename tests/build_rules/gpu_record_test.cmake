@@ -69,12 +69,13 @@ function(write_results)
   file(WRITE "${results}" "${text}</testsuite>\n")
 endfunction()
 
+set(unknown_commit "whether host code or tests have changed since is not known: git has no commit abc here\n")
 expect(compare "no GPU run is recorded: all 2 kernels")
 write_results("gpu.rows run" "gpu.compact-masks run")
 file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm80_two 2 0\n")
 expect(write "2 tests passed, 0 failed, 0 skipped. 2 of 2 kernels passed\n$")
 expect(compare "NVIDIA Test, driver 1.2, CUDA 13.0, commit abc, [-0-9]+: 2 tests passed, 0 failed, 0 skipped\n5 comparisons there, \
-largest error 17 % of the bar: bwd_sm80_one\nall 2 kernels are as they were then\n$")
+largest error 17 % of the bar: bwd_sm80_one\n${unknown_commit}all 2 kernels are as they were then\n$")
 file(WRITE "${unit}" "${one}FLASHDMA_BWD_AMPERE_KERNEL(bwd_sm80_two, KernelConfig{.head_dim = 96})\n")
 expect(compare "changed since: 1\n  bwd_sm80_two\n$")
 file(WRITE "${unit}" "${one}${two}FLASHDMA_BWD_AMPERE_KERNEL(bwd_sm80_three, KernelConfig{.head_dim = 32})\n")
@@ -121,7 +122,7 @@ expect_member(312 kernels bwd_sm80_one comparisons)
 expect_member(17 kernels bwd_sm80_one largest_error_percent_of_bar)
 expect_member(42 kernels bwd_sm80_two comparisons)
 expect_member(100 kernels bwd_sm80_two largest_error_percent_of_bar)
-expect(compare "354 comparisons there, largest error 100 % of the bar: bwd_sm80_two\nall 2 kernels are as they were then\n$")
+expect(compare "354 comparisons there, largest error 100 % of the bar: bwd_sm80_two\n${unknown_commit}all 2 kernels are as they were then\n$")
 file(STRINGS "${record}" lines REGEX "\"bwd_sm80_one\": {\"hash\": \"[0-9a-f]+\", \"comparisons\": 312, \"largest_error_percent_of_bar\": 17},$")
 if(NOT lines)
   message(FATAL_ERROR "the record has no line of its own for bwd_sm80_one")
@@ -132,12 +133,12 @@ file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm80_two 2 9\nbwd_sm80_two 3 fai
 expect(write "1 of 2 kernels passed\nkernels that failed: 1\n  bwd_sm80_two\n$")
 expect_in_record("  \"failed_kernels\": [\n    \"bwd_sm80_two\"\n  ],\n")
 expect_in_record("  \"kernels\": {\n    \"bwd_sm80_one\": {")
-expect(compare "3 comparisons there, largest error 17 % of the bar: bwd_sm80_one\nkernels that failed there: 1\n  bwd_sm80_two\n$")
+expect(compare "3 comparisons there, largest error 17 % of the bar: bwd_sm80_one\n${unknown_commit}kernels that failed there: 1\n  bwd_sm80_two\n$")
 
 # A kernel without a unit in generated/ has no hash: it is named and left out.
 file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm80_two 2 9\nbwd_sm80_gone 5 99\n")
 expect(write "2 of 2 kernels passed\nkernels that ran and are not in generated/[^\n]*: 1\n  bwd_sm80_gone\n$")
-expect(compare "5 comparisons there, largest error 17 % of the bar: bwd_sm80_one\nall 2 kernels")
+expect(compare "5 comparisons there, largest error 17 % of the bar: bwd_sm80_one\n${unknown_commit}all 2 kernels")
 
 # What cannot be recorded.
 file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm80_two\n")
@@ -160,7 +161,7 @@ string(JSON hash GET "${text}" kernels bwd_sm80_one hash)
 file(WRITE "${record}" "{\"gpu\": \"Old\", \"driver\": \"1\", \"toolkit\": \"CUDA 12\", \"commit\": \"abc\", \"table_hash\": \"4567\", \
 \"date\": \"2001-01-01\", \"passed\": 1, \"failed\": 0, \"skipped\": 0,\n\"kernels\": {\"bwd_sm80_one\": \"${hash}\", \"bwd_sm80_two\": \"00\"}}\n")
 expect(compare "skipped\nthe record is of an older form and lacks the result of each test, and the comparisons and largest errors of 2 \
-kernels. run ./dev gpu-test where there is a GPU\nkernels that changed since: 1\n  bwd_sm80_two\n$")
+kernels. run ./dev gpu-test where there is a GPU\n${unknown_commit}kernels that changed since: 1\n  bwd_sm80_two\n$")
 
 # hopper/pair is what kernels of two CTAs are made of, and no others.
 file(REMOVE "${record}")
@@ -175,3 +176,22 @@ file(WRITE "${SANDBOX}/runtime/kernels/hopper/pair/main.cuh" "// changed\n")
 expect(compare "changed since: 1\n  bwd_sm90_two_pair_nobias\n$")
 file(WRITE "${SANDBOX}/runtime/kernels/hopper/main.cuh" "// changed\n")
 expect(compare "changed since: 2\n  bwd_sm90_one_nobias\n  bwd_sm90_two_pair_nobias\n$")
+
+# Host code and tests that have changed since the record's commit, where git knows it.
+find_program(GIT git REQUIRED)
+foreach(file runtime/src/arguments.cpp runtime/src/notes.txt tests/gpu/masks_test.cpp tests/support/problem.hpp)
+  file(WRITE "${SANDBOX}/${file}" "// first\n")
+endforeach()
+foreach(command "init -q" "add -A" "-c user.name=a -c user.email=a@b commit -qm a")
+  separate_arguments(command)
+  execute_process(COMMAND "${GIT}" ${command} WORKING_DIRECTORY "${SANDBOX}" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+execute_process(COMMAND "${GIT}" rev-parse HEAD WORKING_DIRECTORY "${SANDBOX}" OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE)
+file(WRITE "${SANDBOX}/environment.txt" "gpu=NVIDIA Test\ndriver=1.2\ntoolkit=CUDA 13.0\ncommit=${commit}\n")
+expect(write "3 of 3 kernels passed")
+expect(compare "bwd_sm80_one\nall 3 kernels are as they were then\n$")
+foreach(file runtime/src/arguments.cpp runtime/src/notes.txt tests/gpu/masks_test.cpp tests/support/problem.hpp)
+  file(WRITE "${SANDBOX}/${file}" "// second\n")
+endforeach()
+expect(compare "host code that may give kernels other arguments has changed since: runtime/src/arguments.cpp\ntests have changed since, \
+whose new cases did not run there: tests/gpu/masks_test.cpp, tests/support/problem.hpp\nall 3 kernels")
