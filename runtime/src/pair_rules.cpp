@@ -143,6 +143,11 @@ Check check_pairs(const flashdma_bwd_arguments& a) {
       return invalid(is("mask_layout", a.mask_layout) +
                      "FLASHDMA_BWD_MASK_COMPACTED needs a mask with one row, and mask.rows is " +
                      std::to_string(a.mask.rows));
+  } else if (a.plan == nullptr && a.mask.encoding != FLASHDMA_BWD_ENCODING_BYTES) {
+    // A list without keys keeps nothing, and an allocator may have no address for it: that must not become no mask.
+    return invalid("mask.data is NULL and mask.encoding is " + std::to_string(a.mask.encoding) +
+                   (is_encoding(a.mask.encoding) ? ", " + std::string(encoding_name(a.mask.encoding)) : std::string()) +
+                   ": clear encoding for no mask; an empty list needs any non-NULL address");
   }
   if (a.bias.data != nullptr)
     if (Check failure = check_bias(a)) return failure;

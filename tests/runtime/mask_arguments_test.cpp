@@ -112,9 +112,22 @@ TEST_CASE("masks of every encoding") {
   }
   check_refused([](SmallProblem& p) { p.arguments.mask_block_k = 64; }, kInvalid,
                 {"mask_block_k is 64", "FLASHDMA_BWD_ENCODING_BLOCKS", "mask.encoding is 0"});
-  // Without a mask its fields do not matter.
-  check_accepted([&](SmallProblem& p) {
-    mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 3, 3);
+  // An address that is NULL is no mask, which has no encoding: an allocator may have none for an empty list, and one
+  // that keeps nothing must not become one that keeps all.
+  for (const std::int32_t encoding : {FLASHDMA_BWD_ENCODING_BITS, FLASHDMA_BWD_ENCODING_KEY_LIST,
+                                      FLASHDMA_BWD_ENCODING_INTERVALS, FLASHDMA_BWD_ENCODING_BLOCKS})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, encoding, 1, 0);
+          p.arguments.mask.data = nullptr;
+        },
+        kInvalid,
+        {"mask.data is NULL and mask.encoding is " + std::to_string(encoding) + ", FLASHDMA_BWD_ENCODING_",
+         "clear encoding for no mask", "an empty list needs any non-NULL address"});
+  check_refused([](SmallProblem& p) { p.arguments.mask.data = nullptr, p.arguments.mask.encoding = 7; }, kInvalid,
+                {"mask.encoding is 7: clear encoding"});
+  check_accepted([&](SmallProblem& p) {  // the other fields of none do not matter
+    mask_of(p, FLASHDMA_BWD_ENCODING_BYTES, 3, 3);
     p.arguments.mask.data = nullptr;
   });
   // int32 elements, and layouts.

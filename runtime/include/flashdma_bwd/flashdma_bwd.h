@@ -83,7 +83,7 @@ typedef enum flashdma_bwd_mask_encoding {
   FLASHDMA_BWD_ENCODING_BITS = 1,
   /** The keys that all queries see, int32 [batch, heads, n]: rows is 1 and columns is n, in any order. Numbers that are
    * no key, negative ones among them, are passed over wherever they stand, so that lists may be padded with -1; a key
-   * that stands twice counts once. */
+   * that stands twice counts once. Lists of no keys, which keep nothing, still need an address, any but NULL. */
   FLASHDMA_BWD_ENCODING_KEY_LIST = 2,
   /** The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
    * seqlen_k, or 1 for all keys alike. Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column 2.
@@ -106,7 +106,7 @@ typedef enum flashdma_bwd_mask_encoding {
  * seqlen_k the maxima. A mask of another encoding than bytes has the rows, columns and strides that its encoding says.
  */
 typedef struct flashdma_bwd_pair_tensor {
-  void* data;        /**< NULL: there is none */
+  void* data;        /**< NULL: there is none; a mask has no encoding then, unless there is a plan of it */
   int32_t data_type; /**< flashdma_bwd_data_type; ignored for the mask */
   int32_t encoding;  /**< of the mask: flashdma_bwd_mask_encoding; else 0 */
   int64_t batch, heads, rows, columns;
