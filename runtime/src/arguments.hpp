@@ -24,6 +24,8 @@ Check check_memory(const flashdma_bwd_arguments& arguments);
 Check check_mask_memory(const flashdma_bwd_arguments& arguments);
 /// The offsets themselves, which must lie in host memory.
 Check check_host_offsets(const flashdma_bwd_arguments& arguments);
+/// The numbers of a mask of key lists or of intervals, which must lie in host memory.
+Check check_host_mask(const flashdma_bwd_arguments& arguments);
 
 /// Checks the problem of arguments as the caller gave them, and makes them those that all else takes.
 Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments);

@@ -1,4 +1,5 @@
 // The rules of the encodings and layouts of masks, and of their plans, through the C ABI.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -40,6 +41,8 @@ TEST_CASE("masks of every encoding") {
       a.mask.stride_row = 1;
       a.mask.stride_column = 2;
     }
+    if (encoding == FLASHDMA_BWD_ENCODING_KEY_LIST)  // of no keys: padding
+      std::fill_n(static_cast<std::int32_t*>(a.mask.data), 3 * kBatch * kHeads * kKeys, -1);
     if (encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
       a.mask_block_q = 64;
       a.mask_block_k = 128;
@@ -155,6 +158,66 @@ TEST_CASE("masks of every encoding") {
     p.arguments.mask.stride_row = kKeys;
     p.arguments.mask.stride_column = 1;
   });
+  for (const std::int64_t columns : {std::int64_t{1}, kKeys})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, columns);
+          p.arguments.mask.stride_row = 0;
+        },
+        kInvalid, {"mask.stride_row is 0", "memory of their own", "stride_row is 1 and stride_column is 2"});
+  const auto same_strides = [&](SmallProblem& p, std::int64_t columns) {
+    mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, columns);
+    p.arguments.mask.stride_row = p.arguments.mask.stride_column = 1;
+  };
+  check_refused([&](SmallProblem& p) { same_strides(p, kKeys); }, kInvalid,
+                {"mask.stride_row is 1", "mask.stride_column is 1"});
+  check_accepted([&](SmallProblem& p) { same_strides(p, 1); });  // one column has no stride
+  // Building a plan refuses it before it needs a GPU.
+  SmallProblem problem;
+  same_strides(problem, kKeys);
+  MaskPlan plan{};
+  alignas(256) static char memory[256];
+  const Status status = plan_build(problem.arguments, memory, std::size_t{1} << 30, nullptr, plan);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask.stride_row is 1") == 0);
+}
+
+TEST_CASE("the CPU backend refuses lists and intervals that have no sense, with their place") {
+  /// A mask of lists of 4 keys, or of intervals, whose numbers `change` sees.
+  const auto with = [](std::int32_t encoding, auto change) {
+    return [encoding, change](SmallProblem& p) {
+      const bool lists = encoding == FLASHDMA_BWD_ENCODING_KEY_LIST;
+      Arguments& a = p.arguments;
+      a.mask = p.pairs(0, kBatch, kHeads, lists ? 1 : 2, lists ? 4 : kKeys);
+      a.mask.encoding = encoding;
+      auto* numbers = static_cast<std::int32_t*>(a.mask.data);
+      if (lists) {
+        for (std::int64_t i = 0; i < kBatch * kHeads * 4; ++i) numbers[i] = static_cast<std::int32_t>(i % 4);
+      } else {
+        a.mask.stride_row = 1;
+        a.mask.stride_column = 2;
+        for (std::int64_t i = 0; i < kBatch * kHeads * kKeys; ++i) numbers[2 * i] = 1, numbers[2 * i + 1] = kQueries;
+      }
+      change(numbers);
+    };
+  };
+  const auto list = [&](auto change) { return with(FLASHDMA_BWD_ENCODING_KEY_LIST, change); };
+  constexpr int kLast = (kBatch * kHeads - 1) * 4;  // where the last list begins
+  check_accepted(list([](std::int32_t*) {}));
+  check_accepted(list([](std::int32_t* keys) { keys[0] = keys[2] = -1; }));
+  check_refused(list([](std::int32_t* keys) { keys[kLast + 3] = 7; }), kInvalid,
+                {"mask[1][3][3] is 7", "seqlen_k, 7", "nor -1"});
+  check_refused(list([](std::int32_t* keys) { keys[4] = -7; }), kInvalid, {"mask[0][1][0] is -7"});
+  check_refused(list([](std::int32_t* keys) { keys[kLast + 3] = 1; }), kInvalid,
+                {"mask[1][3][3] is 1", "mask[1][3][1] is the same key"});
+  const auto intervals = [&](auto change) { return with(FLASHDMA_BWD_ENCODING_INTERVALS, change); };
+  check_accepted(intervals([](std::int32_t*) {}));
+  check_accepted(intervals([](std::int32_t* numbers) { numbers[0] = numbers[1] = 0; }));
+  check_refused(intervals([](std::int32_t* numbers) { numbers[2] = 4, numbers[3] = 3; }), kInvalid,
+                {"mask[0][0][1] is [4, 3)", "ends before it begins"});
+  check_refused(intervals([](std::int32_t* numbers) { numbers[2 * kKeys] = -1; }), kInvalid,
+                {"mask[0][1][0] is [-1, 5)", "seqlen_q, 5"});
+  check_refused(intervals([](std::int32_t* numbers) { numbers[1] = 6; }), kInvalid, {"mask[0][0][0] is [1, 6)"});
 }
 
 TEST_CASE("the layout and the size of a plan of every encoding, and what explain says") {

@@ -73,7 +73,9 @@ typedef struct flashdma_bwd_tensor {
 } flashdma_bwd_tensor;
 
 /** How a mask says which pairs it keeps. Contents are read on the device, where nothing can be refused: what has no
- * sense there masks or is passed over, as each says. */
+ * sense there masks or is passed over, as each says. flashdma_bwd_backward_reference, which sees them, refuses numbers
+ * that are neither a key nor -1, keys that stand twice, and intervals that are reversed or reach out of
+ * 0 ... seqlen_q. */
 typedef enum flashdma_bwd_mask_encoding {
   /** A byte a pair, [batch, heads, seqlen_q, seqlen_k]: 0 masks, anything else keeps. */
   FLASHDMA_BWD_ENCODING_BYTES = 0,
@@ -87,7 +89,8 @@ typedef enum flashdma_bwd_mask_encoding {
   FLASHDMA_BWD_ENCODING_KEY_LIST = 2,
   /** The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
    * seqlen_k, or 1 for all keys alike. Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column 2.
-   * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. */
+   * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. Begins and ends have memory of
+   * their own: stride_row is not 0, and not stride_column where columns > 1. */
   FLASHDMA_BWD_ENCODING_INTERVALS = 3,
   /** A byte a block of mask_block_q queries x mask_block_k keys, as FLASHDMA_BWD_ENCODING_BYTES for all pairs of the
    * block: rows is ceil(seqlen_q / mask_block_q), or 1, and columns is ceil(seqlen_k / mask_block_k), or 1. A block has
