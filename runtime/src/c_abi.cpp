@@ -328,8 +328,8 @@ flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* argument
     if (Check failure = check_block("memory", memory, bytes, mask_plan_bytes(of_mask))) return failure;
     DeviceTraits device;
     if (Check failure = current_device_traits(device)) return failure;
-    const Check failure = cuda_check(build_mask_plan(of_mask, device, runs_sm90(device), memory, bytes, stream, plan));
-    if (failure) return failure;
+    if (Check failure = cuda_check(build_mask_plan(of_mask, device, runs_sm90(device), memory, bytes, stream, plan)))
+      return failure;
     plan->rows = of_mask.mask.rows;
     plan->encoding = of_mask.mask.encoding;
     return {};

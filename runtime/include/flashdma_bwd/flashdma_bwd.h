@@ -167,8 +167,8 @@ typedef struct flashdma_bwd_mask_plan {
 typedef struct flashdma_bwd_key_range {
   int32_t first_key;   /**< the smallest of the keys; above last_key where the atom has none */
   int32_t last_key;    /**< the largest */
-  int32_t query_begin; /**< all its active pairs are in the query atoms [query_begin, query_end); without any, */
-  int32_t query_end;   /**< query_end is 0 and query_begin lies above */
+  int32_t query_begin; /**< the first query atom with an active pair; above query_end where there is none */
+  int32_t query_end;   /**< past the last one; 0 where there is none */
 } flashdma_bwd_key_range;
 
 /** The parts of a plan in its device memory, for kernels of the caller such as a forward: what flashdma_bwd_plan_view
@@ -211,8 +211,7 @@ typedef struct flashdma_bwd_plan_summary {
   int64_t keys;            /**< in the orders */
   int64_t all_tiles;       /**< that there are, with an active pair or not */
   int64_t natural_tiles;   /**< with an active pair, were all keys in their own order */
-  int64_t
-      predicted_tiles; /**< with an active pair, in the orders as they are: exact in the keys' own, at most elsewhere */
+  int64_t predicted_tiles; /**< with an active pair in the orders as they are: at most, exact in the keys' own */
 } flashdma_bwd_plan_summary;
 
 /** flags of flashdma_bwd_arguments */
