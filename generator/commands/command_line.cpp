@@ -93,12 +93,19 @@ void add_explain(CLI::App& verb, Options& options) {
   verb.add_flag("--causal", p.causal, "causal, or a window");
   verb.add_flag("--deterministic", p.deterministic, "bitwise the same on every run");
   verb.add_flag("--masked", p.masked, "there is a mask");
-  verb.add_option("--layout", p.layout, "order of the keys in the mask's plan")
-      ->transform(one_of(choices<KeyLayout>()))
-      ->option_text("natural|compacted|reordered [natural]");
-  verb.add_option("--mask-density", p.mask_density, "active pairs per 1000")
+  const std::map<std::string, AskedLayout> layouts{{"auto", AskedLayout::automatic},
+                                                   {"natural", AskedLayout::natural},
+                                                   {"compacted", AskedLayout::compacted},
+                                                   {"reordered", AskedLayout::reordered}};
+  verb.add_option(
+          "--layout", options.layout,
+          "order of the keys in the mask's plan; auto: what the library makes of a mask with a row for each query")
+      ->transform(one_of(layouts))
+      ->option_text("auto|natural|compacted|reordered [auto]");
+  verb.add_option("--mask-density", options.mask_density,
+                  "active pairs per 1000 that causality and the window leave; 0: unknown")
       ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
+      ->option_text("INT [0]");
   // The bounds keep the product of all three within 64 bits.
   const CLI::Range batches(1, 1 << 20), heads(1, 1 << 16), lengths(std::int64_t{1}, std::int64_t{1} << 31);
   verb.add_option("--batch", p.batch, "sequences")->check(batches)->capture_default_str();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ enum ExitCode : int {
 };
 
 enum class Format : std::uint8_t { text, json, table };
+/// A mask's layout, or what the library makes of a mask with a row for each query.
+enum class AskedLayout : std::uint8_t { automatic, natural, compacted, reordered };
 enum class ListSubject : std::uint8_t { kernels, rows, profiles, architectures };
 
 struct Options {
@@ -33,6 +36,8 @@ struct Options {
   std::vector<std::string> gpus;               ///< explain: presets
   DeviceTraits device;                         ///< explain: where no preset is named
   Problem problem;                             ///< explain
+  std::optional<AskedLayout> layout;           ///< explain: of the mask's plan
+  std::optional<int> mask_density;             ///< explain: 0 is unknown
 };
 
 /// Where a command writes: data, diagnostics, and whether diagnostics may be coloured.

@@ -10,6 +10,7 @@
 #include "commands/session.hpp"
 #include "selection/configuration_name.hpp"
 #include "selection/gpu_presets.hpp"
+#include "selection/key_layout.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -65,6 +66,46 @@ std::string profiles_with(const Configuration& configuration, const std::string&
   return names.empty() ? "none" : names;
 }
 
+LayoutChoice layout_choice(const Options& options, const Problem& problem) {
+  switch (options.layout.value_or(AskedLayout::automatic)) {
+    case AskedLayout::natural:
+      return {KeyLayout::natural, LayoutRule::asked_for};
+    case AskedLayout::compacted:
+      return {KeyLayout::compacted, LayoutRule::asked_for};
+    case AskedLayout::reordered:
+      return {KeyLayout::reordered, LayoutRule::asked_for};
+    case AskedLayout::automatic:
+      break;
+  }
+  return automatic_layout(problem.seqlen_q == 1, problem.bias == BiasKind::tile, problem.seqlen_k);
+}
+
+/// The problem that the options describe, as the library sees it.
+Problem asked_problem(const Options& options) {
+  Problem problem = options.problem;
+  if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
+  if (problem.seqlen_k == 0) problem.seqlen_k = problem.seqlen_q;
+  if (problem.masked) problem.layout = layout_choice(options, problem).layout;
+  if (options.mask_density.value_or(0) != 0) problem.mask_density = *options.mask_density;
+  return problem;
+}
+
+/// Why no call is the problem that the options describe, or nothing.
+std::string contradiction(const Options& options, const Problem& problem) {
+  if (!problem.masked && options.layout)
+    return "--layout without --masked: it is the order of the keys in a mask's plan; give both or neither";
+  if (!problem.masked && options.mask_density)
+    return "--mask-density without --masked: it counts the active pairs of a mask; give both or neither";
+  if (problem.bias_copies && problem.bias != BiasKind::tile)
+    return "--bias-copies without --bias tile: no other bias is moved by tensor copies; give both or neither";
+  if (problem.bias_copies && problem.layout != KeyLayout::natural)
+    return "--bias-copies with keys that are " + std::string(word(problem.layout)) +
+           ": tensor copies move a tile bias only where the keys stand in their own order; ask for --layout natural, "
+           "or "
+           "leave --bias-copies out";
+  return {};
+}
+
 }  // namespace
 
 int run_explain(const Options& options, const Streams& streams) {
@@ -74,12 +115,13 @@ int run_explain(const Options& options, const Streams& streams) {
   if (options.device.compute_capability == 0 &&
       (options.device.sm_count != 0 || options.device.shared_memory_per_block != 0))
     return refuse_usage(streams, "--sm-count and --shared-memory describe the GPU of --compute-capability");
+  const Problem problem = asked_problem(options);
+  if (const std::string error = contradiction(options, problem); !error.empty()) return refuse_usage(streams, error);
   const std::optional<Configuration> configuration = load_valid(options, streams);
   if (!configuration) return kFindings;
 
-  Problem problem = options.problem;
-  if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
-  if (problem.seqlen_k == 0) problem.seqlen_k = problem.seqlen_q;
+  const std::string layout_rule =
+      problem.masked ? layout_rule_text(layout_choice(options, problem).rule) : std::string();
   std::vector<Row> rows;
   for (const Table& table : configuration->tables)
     for (const TableRow& row : table.rows) rows.push_back(as_row(table, row));
@@ -105,10 +147,16 @@ int run_explain(const Options& options, const Streams& streams) {
         entry["tier"] = result.tier;
         entry["profiles"] = profiles;
       }
+      if (problem.masked) {
+        entry["layout"] = std::string(word(problem.layout));
+        entry["layout_rule"] = layout_rule;
+      }
       entry["explanation"] = explanation;
       array.push_back(std::move(entry));
     } else {
-      streams.out << device.name << '\n' << explanation;
+      streams.out << device.name << '\n';
+      if (problem.masked) streams.out << "layout: " << word(problem.layout) << " (" << layout_rule << ")\n";
+      streams.out << explanation;
       if (ok) streams.out << "profiles with this kernel: " << profiles << '\n';
       streams.out << '\n';
     }

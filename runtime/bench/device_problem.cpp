@@ -17,6 +17,19 @@ constexpr std::size_t kMostCopies = 16;
 
 }  // namespace
 
+std::string layout_word(std::int32_t layout) {
+  switch (layout) {
+    case FLASHDMA_BWD_LAYOUT_NATURAL:
+      return "natural";
+    case FLASHDMA_BWD_LAYOUT_COMPACTED:
+      return "compacted";
+    case FLASHDMA_BWD_LAYOUT_REORDERED:
+      return "reordered";
+    default:
+      return {};
+  }
+}
+
 cudaError_t DeviceMemory::allocate(std::size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
@@ -198,28 +211,21 @@ bool DeviceProblem::make_plan() {
   plan_memory_ = allocate(plan_bytes_);
   if (plan_memory_ == nullptr || !check(build_plan(nullptr), "plan_build")) return false;
   for (Arguments& copy : copies_) copy.plan = &plan_;
-  return read_plan_summary();
+  return look_at_plan();
 }
 
 Status DeviceProblem::build_plan(cudaStream_t stream) {
   return plan_build(plan_arguments_, plan_memory_, plan_bytes_, stream, plan_);
 }
 
-bool DeviceProblem::read_plan_summary() {
-  constexpr const char* kLayouts[] = {"natural", "compacted", "reordered"};
-  plan_summary_.layout = kLayouts[plan_.layout];
-  plan_summary_.masks = plan_.batch * plan_.heads;
+bool DeviceProblem::look_at_plan() {
+  plan_found_ = {layout_word(plan_.layout), plan_.batch * plan_.heads, std::nullopt};
   if (plan_.layout != FLASHDMA_BWD_LAYOUT_REORDERED) return true;
-  std::vector<flashdma_bwd_key_order> orders(static_cast<std::size_t>(plan_summary_.masks));
+  std::vector<flashdma_bwd_key_order> orders(static_cast<std::size_t>(plan_found_.masks));
   if (!check(cudaMemcpy(orders.data(), plan_memory_, orders.size() * sizeof(orders.front()), cudaMemcpyDeviceToHost),
              "reading the plan"))
     return false;
-  for (const flashdma_bwd_key_order& order : orders) {
-    plan_summary_.reordered_masks += order.natural == 0 ? 1 : 0;
-    plan_summary_.natural_tiles += order.natural_tiles;
-    plan_summary_.ordered_tiles += order.ordered_tiles;
-  }
-  return true;
+  return check(plan_summarize(plan_, orders.data(), plan_found_.tiles.emplace()), "plan_summarize");
 }
 
 Status DeviceProblem::backward(cudaStream_t stream) {

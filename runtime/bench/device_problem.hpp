@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <flashdma_bwd/flashdma_bwd.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,14 +39,15 @@ struct DeviceProblemOptions {
   std::uint32_t flags = 0;
 };
 
-/// What a plan turned out to be. Counts are sums over its masks, and 0 unless it is reordered.
-struct PlanSummary {
+/// What a plan turned out to be.
+struct PlanFound {
   std::string layout;  ///< empty: there is no plan
   std::int64_t masks = 0;
-  std::int64_t reordered_masks = 0;  ///< the others kept the keys' own order
-  std::int64_t natural_tiles = 0;    ///< of 64 queries x 128 keys in the keys' own order
-  std::int64_t ordered_tiles = 0;    ///< in the other, at most
+  std::optional<PlanSummary> tiles;  ///< of a reordered plan: the others count none
 };
+
+/// The word for a flashdma_bwd_key_layout; empty for a number that is none.
+std::string layout_word(std::int32_t layout);
 
 class DeviceProblem {
  public:
@@ -72,7 +74,7 @@ class DeviceProblem {
   bool make_plan();
   /// Enqueues the building of that plan anew.
   Status build_plan(cudaStream_t stream);
-  const PlanSummary& plan_summary() const { return plan_summary_; }
+  const PlanFound& plan_found() const { return plan_found_; }
 
  private:
   bool build(const Problem& problem, const DeviceProblemOptions& options);
@@ -80,7 +82,7 @@ class DeviceProblem {
   bool pack();
   bool fit_workspace();
   bool make_copy(std::uint64_t seed);
-  bool read_plan_summary();
+  bool look_at_plan();
   bool check(cudaError_t error, const char* what);
   bool check(const Status& status, const char* what);
   void* allocate(std::size_t bytes);
@@ -99,7 +101,7 @@ class DeviceProblem {
   Arguments plan_arguments_;
   void* plan_memory_ = nullptr;
   std::size_t plan_bytes_ = 0;
-  PlanSummary plan_summary_;
+  PlanFound plan_found_;
   double active_fraction_ = 1;
   std::string kernel_;
   std::string message_;

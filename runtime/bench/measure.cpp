@@ -12,9 +12,9 @@ void measure_plan(DeviceProblem& problem, const TimingOptions& options, Result& 
     result.failure = problem.message();
     return;
   }
-  for (double* ms : {&result.plan_ms, &result.planned_ms}) {
+  for (std::optional<double>* ms : {&result.plan_ms, &result.planned_ms}) {
     const Timing timing = ms == &result.plan_ms ? time_plan(problem, options) : time_backward(problem, options);
-    *ms = timing.median_ms;
+    if (timing.message.empty()) *ms = timing.median_ms;
     if (result.failure.empty()) result.failure = timing.message;
   }
 }
@@ -35,6 +35,7 @@ Result measure(const std::string& set, const Problem& problem, const MeasureOpti
     return result;
   }
   result.kernel = selection.kernel;
+  result.layout = layout_word(selection.layout);
   result.row = std::string(selection.row_file) + ":" + std::to_string(selection.row_line);
   const Timing timing = time_backward(device_problem, options.timing);
   result.failure = timing.message;
@@ -43,7 +44,7 @@ Result measure(const std::string& set, const Problem& problem, const MeasureOpti
   result.samples = options.timing.samples;
   if (options.plan && problem.mask != MaskShape::none && result.failure.empty())
     measure_plan(device_problem, options.timing, result);
-  result.plan = device_problem.plan_summary();
+  if (const PlanFound& plan = device_problem.plan_found(); !plan.layout.empty()) result.plan = plan;
   return result;
 }
 

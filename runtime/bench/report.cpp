@@ -48,15 +48,34 @@ std::string number(double value, const char* format) {
 }
 
 std::string plan_text(const Result& result) {
-  const PlanSummary& plan = result.plan;
-  std::string text = "  " + plan.layout + " plan";
-  if (result.plan_ms > 0)
-    text += number(result.plan_ms, " %.4f ms") + number(result.planned_ms, ", backward with it %.4f ms");
-  if (plan.layout == "reordered")
-    text += ", " + std::to_string(plan.reordered_masks) + " of " + std::to_string(plan.masks) +
-            " masks reordered, tiles: natural " + std::to_string(plan.natural_tiles) + ", reordered at most " +
-            std::to_string(plan.ordered_tiles);
+  std::string text = "  " + result.layout + " plan";
+  if (!result.plan) return text + " in each call\n";
+  if (result.plan_ms) text += number(*result.plan_ms, " %.4f ms");
+  if (result.planned_ms) text += number(*result.planned_ms, ", backward with it %.4f ms");
+  if (const std::optional<PlanSummary>& tiles = result.plan->tiles)
+    text += ", " + std::to_string(tiles->reordered_masks) + " of " + std::to_string(tiles->masks) +
+            " masks reordered, tiles: " + std::to_string(tiles->all_tiles) + ", natural " +
+            std::to_string(tiles->natural_tiles) + ", predicted at most " + std::to_string(tiles->predicted_tiles);
   return text + '\n';
+}
+
+// What is not known is not there.
+std::string plan_json(const Result& result) {
+  std::string text;
+  const auto add = [&text](const char* name, const std::string& value) {
+    text += (text.empty() ? "\"" : ", \"") + std::string(name) + "\": " + value;
+  };
+  add("layout", quoted(result.plan->layout));
+  if (result.plan_ms) add("ms", number(*result.plan_ms, "%.5f"));
+  if (result.planned_ms) add("planned_ms", number(*result.planned_ms, "%.5f"));
+  add("masks", std::to_string(result.plan->masks));
+  if (const std::optional<PlanSummary>& tiles = result.plan->tiles) {
+    add("reordered_masks", std::to_string(tiles->reordered_masks));
+    add("all_tiles", std::to_string(tiles->all_tiles));
+    add("natural_tiles", std::to_string(tiles->natural_tiles));
+    add("predicted_tiles", std::to_string(tiles->predicted_tiles));
+  }
+  return '{' + text + '}';
 }
 
 std::string ceilings_json(const Ceilings& ceilings) {
@@ -103,7 +122,7 @@ std::string table(const std::vector<Result>& results) {
     }
     text += number(result.ms, "  %9.4f") + number(teraflops(result), "  %7.1f") +
             number(100 * result.active_fraction, "  %5.1f%%") + "  " + result.kernel + "  (" + result.row + ")\n";
-    if (!result.plan.layout.empty()) text += plan_text(result);
+    if (!result.layout.empty()) text += plan_text(result);
   }
   return text;
 }
@@ -128,13 +147,8 @@ std::string json(const Environment& environment, const std::vector<Result>& resu
             ", \"ms\": " + number(result.ms, "%.5f") + ", \"fastest_ms\": " + number(result.fastest_ms, "%.5f") +
             ", \"samples\": " + std::to_string(result.samples) + ", \"tflops\": " + number(teraflops(result), "%.1f") +
             ", \"active_fraction\": " + number(result.active_fraction, "%.5f");
-    if (!result.plan.layout.empty())
-      text += ", \"plan\": {\"layout\": " + quoted(result.plan.layout) + ", \"ms\": " + number(result.plan_ms, "%.5f") +
-              ", \"planned_ms\": " + number(result.planned_ms, "%.5f") +
-              ", \"masks\": " + std::to_string(result.plan.masks) +
-              ", \"reordered_masks\": " + std::to_string(result.plan.reordered_masks) +
-              ", \"natural_tiles\": " + std::to_string(result.plan.natural_tiles) +
-              ", \"ordered_tiles\": " + std::to_string(result.plan.ordered_tiles) + "}";
+    if (!result.layout.empty()) text += ", \"layout\": " + quoted(result.layout);
+    if (result.plan) text += ", \"plan\": " + plan_json(result);
     text += "}";
   }
   return text + "\n  ]\n}\n";

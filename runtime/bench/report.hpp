@@ -1,6 +1,7 @@
 // What a benchmark run was and what it found, as a table and as JSON.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,10 @@ struct Result {
   std::string row;  ///< file:line of the table's row
   double ms = 0;    ///< median
   double fastest_ms = 0;
-  double plan_ms = 0;     ///< the building of the mask's plan alone; 0: not timed
-  double planned_ms = 0;  ///< a backward with the plan
-  PlanSummary plan;
+  std::string layout;                ///< of the mask's plan, whoever builds it; empty: there is no mask
+  std::optional<double> plan_ms;     ///< the building of the mask's plan alone
+  std::optional<double> planned_ms;  ///< a backward with the plan
+  std::optional<PlanFound> plan;     ///< if it was built once, or timed
   int samples = 0;
   double active_fraction = 1;
   std::string failure;  ///< why there are no figures, or empty

@@ -75,6 +75,7 @@ std::string ceilings_text(const Ceilings& ceilings) {
 std::string roofline_text(const Problem& problem, const RooflineTimes& times, const Ceilings& ceilings) {
   const Work built = work_of(problem, times.active_fraction, PlanUse::built);
   std::string text = problem_text(problem) + "\n  kernel      " + times.kernel + " (" + times.row + ")\n";
+  if (!times.layout.empty()) text += "  mask        " + times.layout + '\n';
   text +=
       formatted("  operations  %.2f GFLOP of %.2f %% of all pairs\n", built.flops * 1e-9, 100 * times.active_fraction);
   const bool masked = problem.mask != MaskShape::none;

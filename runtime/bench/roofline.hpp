@@ -10,6 +10,7 @@ namespace flashdma_bwd::bench {
 /// What was measured of a problem.
 struct RooflineTimes {
   std::string kernel, row;
+  std::string layout;  ///< of the mask's plan; empty: there is no mask
   double active_fraction = 1;
   double ms = 0;
   double planned_ms = 0;  ///< 0: not timed

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "argument_rules.hpp"
+#include "selection/key_layout.hpp"
 #include "selection/problem_domain.hpp"
 
 namespace flashdma_bwd {
@@ -20,8 +21,6 @@ constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 /// Positions in a whole sequence: sums of four of them stay in 64 bits.
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
-/// With fewer keys the launches that reorder them cost more than tiles.
-constexpr std::int64_t kFewestReorderedKeys = 2048;
 constexpr std::uint32_t kKnownFlags = FLASHDMA_BWD_FLAG_DETERMINISTIC | FLASHDMA_BWD_FLAG_TABLE_ONLY;
 
 /// A size that must be in 0 ... high.
@@ -67,7 +66,8 @@ Check check_numbers(const flashdma_bwd_arguments& a) {
   if (a.mask_layout < FLASHDMA_BWD_MASK_AUTO || a.mask_layout > FLASHDMA_BWD_MASK_REORDERED)
     return invalid(is("mask_layout", a.mask_layout) + "it is no flashdma_bwd_mask_layout; 0 lets the library choose");
   if (a.mask_density < 0 || a.mask_density > 1000)
-    return invalid(is("mask_density", a.mask_density) + "it counts active pairs per 1000, 0 ... 1000; 0 means unknown");
+    return invalid(is("mask_density", a.mask_density) +
+                   "it counts active pairs per 1000 that causality and the window leave, 0 ... 1000; 0 means unknown");
   for (const auto& [name, value] : {Named{"window_left", a.window_left}, Named{"window_right", a.window_right}})
     if (value < -1) return invalid(is(name, value) + "it must be a number of keys, or -1 for no limit");
   for (const auto& [name, value] :
@@ -228,12 +228,8 @@ flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& argument
   return a;
 }
 
-KeyLayout key_layout_of(const flashdma_bwd_arguments& a) {
-  if (a.plan != nullptr) {
-    if (a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED) return KeyLayout::compacted;
-    return a.plan->layout == FLASHDMA_BWD_LAYOUT_REORDERED ? KeyLayout::reordered : KeyLayout::natural;
-  }
-  switch (a.mask_layout) {
+std::optional<KeyLayout> layout_asked_for(std::int32_t mask_layout) {
+  switch (mask_layout) {
     case FLASHDMA_BWD_MASK_NATURAL:
       return KeyLayout::natural;
     case FLASHDMA_BWD_MASK_COMPACTED:
@@ -241,11 +237,23 @@ KeyLayout key_layout_of(const flashdma_bwd_arguments& a) {
     case FLASHDMA_BWD_MASK_REORDERED:
       return KeyLayout::reordered;
     default:
-      break;
+      return std::nullopt;
   }
-  if (a.mask.rows == 1) return KeyLayout::compacted;
+}
+
+KeyLayout layout_of_plan(const flashdma_bwd_mask_plan& plan) {
+  if (plan.layout == FLASHDMA_BWD_LAYOUT_COMPACTED) return KeyLayout::compacted;
+  return plan.layout == FLASHDMA_BWD_LAYOUT_REORDERED ? KeyLayout::reordered : KeyLayout::natural;
+}
+
+LayoutChoice layout_choice_of(const flashdma_bwd_arguments& a) {
+  if (const auto asked = layout_asked_for(a.mask_layout)) return {*asked, LayoutRule::asked_for};
   const bool tile_bias = a.bias.data != nullptr && !is_key_vector(a.bias, a.seqlen_k);
-  return tile_bias || a.seqlen_k < kFewestReorderedKeys ? KeyLayout::natural : KeyLayout::reordered;
+  return automatic_layout(a.mask.rows == 1, tile_bias, a.seqlen_k);
+}
+
+KeyLayout key_layout_of(const flashdma_bwd_arguments& a) {
+  return a.plan != nullptr ? layout_of_plan(*a.plan) : layout_choice_of(a).layout;
 }
 
 bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {

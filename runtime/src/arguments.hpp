@@ -8,8 +8,10 @@
 #include <flashdma_bwd/flashdma_bwd.h>
 
 #include <flashdma_bwd/kernel_table.hpp>
+#include <optional>
 
 #include "failure.hpp"
+#include "selection/key_layout.hpp"
 
 namespace flashdma_bwd {
 
@@ -22,6 +24,8 @@ Check check_memory(const flashdma_bwd_arguments& arguments);
 Check check_mask_memory(const flashdma_bwd_arguments& arguments);
 /// The offsets themselves, which must lie in host memory.
 Check check_host_offsets(const flashdma_bwd_arguments& arguments);
+/// The numbers of a mask of key lists or of intervals, which must lie in host memory.
+Check check_host_mask(const flashdma_bwd_arguments& arguments);
 
 /// Checks the problem of arguments as the caller gave them, and makes them those that all else takes.
 Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments);
@@ -32,6 +36,14 @@ bool has_no_outputs(const flashdma_bwd_arguments& arguments);
 /// The arguments without what cannot matter when there are no pairs: a mask, a plan and the order of additions. The
 /// kernels need not know of masks without elements.
 flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments);
+
+/// The layout of a flashdma_bwd_mask_layout; nothing where the library chooses.
+std::optional<KeyLayout> layout_asked_for(std::int32_t mask_layout);
+
+KeyLayout layout_of_plan(const flashdma_bwd_mask_plan& plan);
+
+/// The layout of the plan that is made of the call's mask, which there is, and the rule that decides it.
+LayoutChoice layout_choice_of(const flashdma_bwd_arguments& arguments);
 
 /// The layout of the call's plan, given or made of its mask. There is one of them.
 KeyLayout key_layout_of(const flashdma_bwd_arguments& arguments);

@@ -16,6 +16,7 @@
 #include "launch.hpp"
 #include "log.hpp"
 #include "monitoring/monitored_launch.hpp"
+#include "plan_view.hpp"
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
 #include "selection/vocabulary.hpp"
@@ -132,6 +133,18 @@ void copy_text(char (&field)[Size], std::string_view text) {
   field[text.size()] = '\0';
 }
 
+std::int32_t public_layout(KeyLayout layout) {
+  switch (layout) {
+    case KeyLayout::compacted:
+      return FLASHDMA_BWD_LAYOUT_COMPACTED;
+    case KeyLayout::reordered:
+      return FLASHDMA_BWD_LAYOUT_REORDERED;
+    case KeyLayout::natural:
+      break;
+  }
+  return FLASHDMA_BWD_LAYOUT_NATURAL;
+}
+
 void describe(const Request& request, const Resolution& resolution, flashdma_bwd_selection& selection) {
   selection.compute_capability = request.device.compute_capability;
   selection.tier = resolution.tier;
@@ -139,18 +152,23 @@ void describe(const Request& request, const Resolution& resolution, flashdma_bwd
   copy_text(selection.row_file, deciding_place(resolution));
   copy_text(selection.row_architecture, word(resolution.config.architecture));
   copy_text(selection.kernel, resolution.kernel->name);
+  selection.layout = request.problem.masked ? public_layout(request.problem.layout) : -1;
 }
 
-/// What the mask's plan is made of: nothing that selection asks for.
+/// What the mask's plan is made of, and which rule decides its layout: nothing that selection asks for.
 std::string mask_text(const flashdma_bwd_arguments& a) {
-  if (a.plan != nullptr) return "mask: a plan that is there already\n";
+  if (a.plan != nullptr)
+    return "mask: a plan that is there already\nlayout: " + std::string(word(layout_of_plan(*a.plan))) +
+           ", the plan's\n";
   if (a.mask.data == nullptr) return {};
   constexpr std::string_view kEncodings[] = {"bytes, one a pair", "bits, one a pair", "lists of keys",
                                              "an interval of queries a key", "bytes, one a block"};
   std::string text = "mask: " + std::string(kEncodings[a.mask.encoding]);
   if (a.mask.encoding == FLASHDMA_BWD_ENCODING_BLOCKS)
     text += " of " + std::to_string(a.mask_block_q) + " queries x " + std::to_string(a.mask_block_k) + " keys";
-  return text + ", " + std::to_string(a.mask.batch) + " x " + std::to_string(a.mask.heads) + " masks\n";
+  const LayoutChoice choice = layout_choice_of(a);
+  return text + ", " + std::to_string(a.mask.batch) + " x " + std::to_string(a.mask.heads) +
+         " masks\nlayout: " + std::string(word(choice.layout)) + " (" + layout_rule_text(choice.rule) + ")\n";
 }
 
 std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
@@ -282,6 +300,7 @@ flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* 
     if (has_no_outputs(a)) return {};
     if (Check failure = check_memory(a)) return failure;
     if (Check failure = check_host_offsets(a)) return failure;
+    if (Check failure = check_host_mask(a)) return failure;
     std::string message;
     const flashdma_bwd_code code = reference_backward(a, threads, message);
     if (code == FLASHDMA_BWD_OK) return {};
@@ -309,7 +328,32 @@ flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* argument
     if (Check failure = check_block("memory", memory, bytes, mask_plan_bytes(of_mask))) return failure;
     DeviceTraits device;
     if (Check failure = current_device_traits(device)) return failure;
-    return cuda_check(build_mask_plan(of_mask, device, runs_sm90(device), memory, bytes, stream, plan));
+    if (Check failure = cuda_check(build_mask_plan(of_mask, device, runs_sm90(device), memory, bytes, stream, plan)))
+      return failure;
+    plan->rows = of_mask.mask.rows;
+    plan->encoding = of_mask.mask.encoding;
+    return {};
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_plan_view(const flashdma_bwd_mask_plan* plan, flashdma_bwd_plan_parts* parts) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(parts, "parts")) return failure;
+    if (Check failure =
+            check_struct_size("parts", "flashdma_bwd_plan_parts", parts->struct_size, sizeof(flashdma_bwd_plan_parts)))
+      return failure;
+    return view_plan(plan, *parts);
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_plan_summarize(const flashdma_bwd_mask_plan* plan, const flashdma_bwd_key_order* orders,
+                                              flashdma_bwd_plan_summary* summary) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(summary, "summary")) return failure;
+    if (Check failure = check_struct_size("summary", "flashdma_bwd_plan_summary", summary->struct_size,
+                                          sizeof(flashdma_bwd_plan_summary)))
+      return failure;
+    return summarize_plan(plan, orders, *summary);
   });
 }
 

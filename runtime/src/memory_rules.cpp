@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "argument_rules.hpp"
 #include "arguments.hpp"
@@ -152,6 +153,71 @@ Check check_offsets(const char* name, const std::int32_t* offsets, std::int64_t 
   return {};
 }
 
+/// Of a mask of intervals: whether a begin is an end, too. What one stride for both would mean is said by no array.
+Check check_ends_apart(const flashdma_bwd_pair_tensor& mask) {
+  const bool shared = mask.stride_row == 0 || (mask.columns > 1 && mask.stride_column == mask.stride_row);
+  if (!shared) return {};
+  return invalid(
+      is("mask.stride_row", mask.stride_row) +
+      "begins and ends of the intervals of FLASHDMA_BWD_ENCODING_INTERVALS lie so far apart, and need memory "
+      "of their own; mask.stride_column is " +
+      std::to_string(mask.stride_column) +
+      ". Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column is 2");
+}
+
+/// Calls visit(name of the mask, its first element) for each mask of the batch x heads until one returns a failure.
+template <class Visit>
+Check for_each_mask(const flashdma_bwd_pair_tensor& mask, const Visit& visit) {
+  for (std::int64_t batch = 0; batch < mask.batch; ++batch)
+    for (std::int64_t head = 0; head < mask.heads; ++head) {
+      const std::int64_t offset =
+          (mask.batch > 1 ? batch * mask.stride_batch : 0) + (mask.heads > 1 ? head * mask.stride_head : 0);
+      const auto at = [batch, head](std::int64_t i) {
+        return "mask[" + std::to_string(batch) + "][" + std::to_string(head) + "][" + std::to_string(i) + ']';
+      };
+      if (Check failure = visit(at, static_cast<const std::int32_t*>(mask.data) + offset)) return failure;
+    }
+  return {};
+}
+
+Check check_listed_keys(const flashdma_bwd_arguments& a) {
+  std::vector<std::int64_t> places(static_cast<std::size_t>(a.seqlen_k));
+  return for_each_mask(a.mask, [&](const auto& at, const std::int32_t* list) -> Check {
+    std::fill(places.begin(), places.end(), -1);
+    for (std::int64_t i = 0; i < a.mask.columns; ++i) {
+      const std::int32_t key = list[i];
+      if (key == -1) continue;
+      if (key < 0 || key >= a.seqlen_k)
+        return invalid(is(at(i), key) + "it is neither a key, which is less than seqlen_k, " +
+                       std::to_string(a.seqlen_k) + ", nor -1, which pads a list. A GPU would pass it over");
+      std::int64_t& place = places[static_cast<std::size_t>(key)];
+      if (place >= 0)
+        return invalid(is(at(i), key) + at(place) +
+                       " is the same key, which stands in a list once; pad it with -1. A GPU would count it once");
+      place = i;
+    }
+    return {};
+  });
+}
+
+Check check_intervals(const flashdma_bwd_arguments& a) {
+  const std::int64_t key_stride = a.mask.columns > 1 ? a.mask.stride_column : 0;
+  return for_each_mask(a.mask, [&](const auto& at, const std::int32_t* intervals) -> Check {
+    for (std::int64_t key = 0; key < a.mask.columns; ++key) {
+      const std::int32_t begin = intervals[key * key_stride];
+      const std::int32_t end = intervals[key * key_stride + a.mask.stride_row];
+      if (0 <= begin && begin <= end && end <= a.seqlen_q) continue;
+      const std::string interval = at(key) + " is [" + std::to_string(begin) + ", " + std::to_string(end) + "): ";
+      if (begin > end)
+        return invalid(interval +
+                       "it ends before it begins; one without queries is [0, 0). A GPU would take it for empty");
+      return invalid(interval + "it reaches out of the queries, 0 ... seqlen_q, " + std::to_string(a.seqlen_q) +
+                     "; cut it to them, as a GPU would");
+    }
+    return {};
+  });
+}
+
 }  // namespace
 
 Check check_mask_memory(const flashdma_bwd_arguments& a) {
@@ -164,7 +230,8 @@ Check check_mask_memory(const flashdma_bwd_arguments& a) {
     case FLASHDMA_BWD_ENCODING_KEY_LIST:
       return check_pair_tensor("mask", mask, Role::input, 4);
     case FLASHDMA_BWD_ENCODING_INTERVALS:
-      return check_pair_tensor("mask", mask, Role::input, 4, Columns::anywhere);
+      if (Check failure = check_pair_tensor("mask", mask, Role::input, 4, Columns::anywhere)) return failure;
+      return check_ends_apart(mask);
     default:
       break;
   }
@@ -193,6 +260,12 @@ Check check_memory(const flashdma_bwd_arguments& a) {
     if (Check failure = check_pair_tensor("d_bias", a.d_bias, Role::output, element_bytes(a.d_bias.data_type)))
       return failure;
   return {};
+}
+
+Check check_host_mask(const flashdma_bwd_arguments& a) {
+  if (a.mask.data == nullptr) return {};
+  if (a.mask.encoding == FLASHDMA_BWD_ENCODING_KEY_LIST) return check_listed_keys(a);
+  return a.mask.encoding == FLASHDMA_BWD_ENCODING_INTERVALS ? check_intervals(a) : Check();
 }
 
 Check check_host_offsets(const flashdma_bwd_arguments& a) {

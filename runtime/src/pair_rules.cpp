@@ -6,6 +6,7 @@
 #include "arguments.hpp"
 #include "common/parameters.hpp"
 #include "launch.hpp"
+#include "plan_view.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd {
@@ -52,9 +53,10 @@ Check check_key_lists(const flashdma_bwd_pair_tensor& mask) {
 Check check_blocks(const flashdma_bwd_arguments& a) {
   for (const auto& [name, size] : {Named{"mask_block_q", a.mask_block_q}, Named{"mask_block_k", a.mask_block_k}})
     if (size == 0 || size % kMaskAtom != 0)
-      return invalid(is(name, size) +
-                     "the blocks of a mask of FLASHDMA_BWD_ENCODING_BLOCKS have multiples of 64 queries and keys; give "
-                     "a mask of smaller blocks as bits");
+      return invalid(
+          is(name, size) +
+          "the blocks of a mask of FLASHDMA_BWD_ENCODING_BLOCKS have multiples of 64 queries and keys, 65472 "
+          "at most; give a mask of smaller blocks as bits, and one of larger blocks as several");
   const auto blocks = [](std::int64_t length, std::int64_t block) { return (length + block - 1) / block; };
   if (Check failure = check_broadcast("mask", "rows", a.mask.rows, "ceil(seqlen_q / mask_block_q)",
                                       blocks(a.seqlen_q, a.mask_block_q)))
@@ -65,7 +67,7 @@ Check check_blocks(const flashdma_bwd_arguments& a) {
 
 Check check_mask(const flashdma_bwd_arguments& a) {
   const flashdma_bwd_pair_tensor& mask = a.mask;
-  if (mask.encoding < FLASHDMA_BWD_ENCODING_BYTES || mask.encoding > FLASHDMA_BWD_ENCODING_BLOCKS)
+  if (!is_encoding(mask.encoding))
     return invalid(is("mask.encoding", mask.encoding) +
                    "it is no flashdma_bwd_mask_encoding; 0 is that of bytes, one a pair");
   if (mask.encoding != FLASHDMA_BWD_ENCODING_BLOCKS)
@@ -122,6 +124,16 @@ Check check_d_bias(const flashdma_bwd_arguments& a) {
   return {};
 }
 
+/// The end of a plan's limits, which is a sentinel where there is none.
+std::string offset_text(std::int64_t offset) {
+  return offset <= -kUnlimited || offset >= kUnlimited ? "unlimited" : std::to_string(offset);
+}
+
+std::string mask_text(std::int32_t encoding, std::int64_t batch, std::int64_t heads, std::int64_t rows) {
+  return std::string(encoding_name(encoding)) + " with batch " + std::to_string(batch) + ", heads " +
+         std::to_string(heads) + " and rows " + std::to_string(rows);
+}
+
 }  // namespace
 
 Check check_pairs(const flashdma_bwd_arguments& a) {
@@ -131,6 +143,11 @@ Check check_pairs(const flashdma_bwd_arguments& a) {
       return invalid(is("mask_layout", a.mask_layout) +
                      "FLASHDMA_BWD_MASK_COMPACTED needs a mask with one row, and mask.rows is " +
                      std::to_string(a.mask.rows));
+  } else if (a.plan == nullptr && a.mask.encoding != FLASHDMA_BWD_ENCODING_BYTES) {
+    // A list without keys keeps nothing, and an allocator may have no address for it: that must not become no mask.
+    return invalid("mask.data is NULL and mask.encoding is " + std::to_string(a.mask.encoding) +
+                   (is_encoding(a.mask.encoding) ? ", " + std::string(encoding_name(a.mask.encoding)) : std::string()) +
+                   ": clear encoding for no mask; an empty list needs any non-NULL address");
   }
   if (a.bias.data != nullptr)
     if (Check failure = check_bias(a)) return failure;
@@ -142,13 +159,7 @@ Check check_pairs(const flashdma_bwd_arguments& a) {
 Check check_plan(const flashdma_bwd_arguments& a) {
   if (a.plan == nullptr) return {};
   const flashdma_bwd_mask_plan& plan = *a.plan;
-  if (plan.struct_size != sizeof(flashdma_bwd_mask_plan))
-    return invalid(is("plan.struct_size", plan.struct_size) + "flashdma_bwd_plan_build sets it to " +
-                   std::to_string(sizeof(flashdma_bwd_mask_plan)) + "; build the plan with this library");
-  if (plan.layout < FLASHDMA_BWD_LAYOUT_NATURAL || plan.layout > FLASHDMA_BWD_LAYOUT_REORDERED)
-    return invalid(is("plan.layout", plan.layout) +
-                   "it is no flashdma_bwd_key_layout; build the plan with "
-                   "flashdma_bwd_plan_build");
+  if (Check failure = check_plan_struct(plan)) return failure;
   if (Check failure = check_broadcast("plan", "batch", plan.batch, "batch", a.batch)) return failure;
   if (Check failure = check_heads("plan", plan.heads, a)) return failure;
   for (const auto& [name, planned, called] :
@@ -156,25 +167,23 @@ Check check_plan(const flashdma_bwd_arguments& a) {
     if (planned != called)
       return invalid(is(std::string("plan.") + name, planned) + "the call's is " + std::to_string(called) +
                      "; build a plan for these lengths");
-  if (a.mask.data != nullptr) {
-    const bool compacted = plan.layout == FLASHDMA_BWD_LAYOUT_COMPACTED;
-    const bool one_row_kept = a.mask_layout != FLASHDMA_BWD_MASK_AUTO && !compacted;
-    if ((compacted != (a.mask.rows == 1) && !one_row_kept) || plan.batch != a.mask.batch || plan.heads != a.mask.heads)
-      return invalid("plan is of another mask: it is " + std::string(word(key_layout_of(a))) + " with batch " +
-                     std::to_string(plan.batch) + " and heads " + std::to_string(plan.heads) + ", mask has batch " +
-                     std::to_string(a.mask.batch) + ", heads " + std::to_string(a.mask.heads) + " and rows " +
-                     std::to_string(a.mask.rows) + "; build a plan of this mask, or leave mask.data NULL");
-  }
-  if (plan.memory == nullptr || reinterpret_cast<std::uintptr_t>(plan.memory) % 256 != 0)
-    return invalid("plan.memory must be device memory that is 256-byte aligned, as it was for flashdma_bwd_plan_build");
-  if (const std::size_t needed = mask_plan_bytes(a); plan.bytes < needed)
-    return invalid("plan.bytes is " + std::to_string(plan.bytes) + ": a plan of this shape has " +
-                   std::to_string(needed) + " bytes; build it with flashdma_bwd_plan_build");
+  if (const auto asked = layout_asked_for(a.mask_layout); asked && *asked != layout_of_plan(plan))
+    return invalid(is("mask_layout", a.mask_layout) + "it asks for keys that are " + std::string(word(*asked)) +
+                   ", and those of the plan are " + std::string(word(layout_of_plan(plan))) +
+                   "; give FLASHDMA_BWD_MASK_AUTO, which takes a plan as it is, or build a plan with this mask_layout");
+  const flashdma_bwd_pair_tensor& mask = a.mask;
+  if (mask.data != nullptr && (plan.encoding != mask.encoding || plan.rows != mask.rows || plan.batch != mask.batch ||
+                               plan.heads != mask.heads))
+    return invalid("plan is of another mask: it was built of " +
+                   mask_text(plan.encoding, plan.batch, plan.heads, plan.rows) + ", and mask is " +
+                   mask_text(mask.encoding, mask.batch, mask.heads, mask.rows) +
+                   "; build a plan of this mask, or leave mask.data NULL");
+  if (Check failure = check_plan_memory(plan, mask_plan_bytes(a))) return failure;
   if (const Limits limits = mask_limits(a); limits.low < plan.lowest_offset || limits.high > plan.highest_offset)
     return invalid("plan was built for narrower limits: it holds the pairs with key - query in " +
-                   std::to_string(plan.lowest_offset) + " ... " + std::to_string(plan.highest_offset) +
-                   ", and the call's causality, window and offsets leave " + std::to_string(limits.low) + " ... " +
-                   std::to_string(limits.high) + "; build the plan with the widest limits of its calls");
+                   offset_text(plan.lowest_offset) + " ... " + offset_text(plan.highest_offset) +
+                   ", and the call's causality, window and offsets leave " + offset_text(limits.low) + " ... " +
+                   offset_text(limits.high) + "; build the plan with the widest limits of its calls");
   return {};
 }
 

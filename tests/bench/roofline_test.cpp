@@ -7,7 +7,7 @@ using namespace flashdma_bwd::bench;
 using namespace flashdma_bwd::bench::test;
 
 TEST_CASE("a problem without a mask has one floor") {
-  const RooflineTimes times{"bwd_x", "t.yaml:7", 1, 2, 0};
+  const RooflineTimes times{"bwd_x", "t.yaml:7", "", 1, 2, 0};
   CHECK(roofline_text(problem_of("b=1 h=8 d=64 s=4096"), times, {100, 1000, "", ""}) ==
         "b=1 h=8 d=64 s=4096\n"
         "  kernel      bwd_x (t.yaml:7)\n"
@@ -20,7 +20,7 @@ TEST_CASE("a problem without a mask has one floor") {
 }
 
 TEST_CASE("a mask has a floor with its plan built and one with it given") {
-  const RooflineTimes times{"bwd_x", "t.yaml:7", 0.0078125, 0.5, 0.25};
+  const RooflineTimes times{"bwd_x", "t.yaml:7", "", 0.0078125, 0.5, 0.25};
   CHECK(roofline_text(problem_of("b=1 h=8 hk=2 d=64 s=4096 bias=key mask=topw:32"), times, {500, 1000, "", ""}) ==
         "b=1 h=8 hk=2 d=64 s=4096 bias=key mask=topw:32\n"
         "  kernel      bwd_x (t.yaml:7)\n"
@@ -38,7 +38,7 @@ TEST_CASE("a mask has a floor with its plan built and one with it given") {
 }
 
 TEST_CASE("what no ceiling was measured for is said to be unknown") {
-  const RooflineTimes times{"bwd_x", "t.yaml:7", 1, 2, 0};
+  const RooflineTimes times{"bwd_x", "t.yaml:7", "", 1, 2, 0};
   const std::string none = roofline_text(problem_of("b=1 h=8 d=64 s=4096"), times, {});
   CHECK(contains(none, "floor     not known: no ceiling was measured\n    bound     unknown\n"));
   CHECK_FALSE(contains(none, "of the floor's speed"));

@@ -1,6 +1,6 @@
 /* A C11 program that uses the library: lists, select and explain for a GPU that need not be here, an error with its
- * message, hooks and counters, and a backward on the CPU whose gradients are known. Exits with 0 if everything is as it
- * should be. */
+ * message, a plan, hooks and counters, and a backward on the CPU whose gradients are known. Exits with 0 if everything
+ * is as it should be. */
 #include <flashdma_bwd/flashdma_bwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +56,67 @@ static void check_selection(void) {
   arguments.head_dim = 100;
   CHECK(flashdma_bwd_select(&arguments, &h100, &selection) == FLASHDMA_BWD_INVALID_ARGUMENT);
   CHECK(strstr(flashdma_bwd_last_message(), "head_dim is 100") != NULL);
+}
+
+/* A plan is sized, refused where there is no room for it, and told of: nothing of it needs a GPU. The struct stands for
+ * one that flashdma_bwd_plan_build has filled. */
+static void check_plan(void) {
+  static _Alignas(256) unsigned char memory[4096]; /* in place of device memory, which nothing here reads */
+  static const unsigned char mask = 1;
+  const flashdma_bwd_device h100 = {.compute_capability = 90, .sm_count = 132, .shared_memory_per_block = 232448};
+  const flashdma_bwd_key_order orders[2] = {{100, 0, 4, 3}, {128, 1, 2, 2}};
+  flashdma_bwd_arguments arguments;
+  flashdma_bwd_mask_plan plan;
+  flashdma_bwd_plan_parts parts = {.struct_size = sizeof parts};
+  flashdma_bwd_plan_summary summary = {.struct_size = sizeof summary};
+  flashdma_bwd_selection selection = {.struct_size = sizeof selection};
+  flashdma_bwd_code code;
+  size_t bytes = 0;
+
+  flashdma_bwd_arguments_init(&arguments);
+  arguments.data_type = FLASHDMA_BWD_BF16;
+  arguments.batch = 1;
+  arguments.heads = arguments.heads_kv = 2;
+  arguments.head_dim = 64;
+  arguments.seqlen_q = arguments.seqlen_k = 128;
+  arguments.mask.data = (void*)&mask;
+  arguments.mask.batch = 1;
+  arguments.mask.heads = 2;
+  arguments.mask.rows = arguments.mask.columns = 128;
+  arguments.mask.stride_column = 1;
+  arguments.mask.stride_row = 128;
+  arguments.mask.stride_head = 128 * 128;
+  CHECK(flashdma_bwd_plan_size(&arguments, &bytes) == FLASHDMA_BWD_OK);
+  CHECK(bytes == (2 * (128 * 128 / 8 + 4) + 255) / 256 * 256); /* as the header has it */
+  CHECK(flashdma_bwd_plan_build(&arguments, memory, bytes - 1, NULL, &plan) == FLASHDMA_BWD_WORKSPACE_TOO_SMALL);
+
+  plan = (flashdma_bwd_mask_plan){.struct_size = sizeof plan,
+                                  .layout = FLASHDMA_BWD_LAYOUT_NATURAL,
+                                  .batch = 1,
+                                  .heads = 2,
+                                  .seqlen_q = 128,
+                                  .seqlen_k = 128,
+                                  .memory = memory,
+                                  .bytes = bytes,
+                                  .lowest_offset = -(1 << 30),
+                                  .highest_offset = 1 << 30,
+                                  .rows = 128};
+  CHECK(flashdma_bwd_plan_view(&plan, &parts) == FLASHDMA_BWD_OK);
+  CHECK(parts.query_atoms == 2 && parts.key_atoms == 2 && parts.keys == NULL);
+  CHECK((const unsigned char*)parts.words == memory && parts.classes == memory + 2 * 128 * 128 / 8);
+  arguments.plan = &plan;
+  code = flashdma_bwd_select(&arguments, &h100, &selection);
+  CHECK(code != FLASHDMA_BWD_INVALID_ARGUMENT);
+  if (code == FLASHDMA_BWD_OK) CHECK(selection.layout == FLASHDMA_BWD_LAYOUT_NATURAL);
+  CHECK(flashdma_bwd_plan_summarize(&plan, orders, &summary) == FLASHDMA_BWD_UNSUPPORTED);
+  plan.layout = FLASHDMA_BWD_LAYOUT_REORDERED;
+  plan.bytes = 1 << 20;
+  CHECK(flashdma_bwd_plan_summarize(&plan, orders, &summary) == FLASHDMA_BWD_INVALID_ARGUMENT); /* there are 2 tiles */
+  CHECK(strstr(flashdma_bwd_last_message(), "orders[0].natural_tiles is 4") != NULL);
+  plan.seqlen_q = 256;
+  CHECK(flashdma_bwd_plan_summarize(&plan, orders, &summary) == FLASHDMA_BWD_OK);
+  CHECK(summary.masks == 2 && summary.reordered_masks == 1 && summary.keys == 228 && summary.all_tiles == 8);
+  CHECK(summary.natural_tiles == 6 && summary.predicted_tiles == 5);
 }
 
 static void count_report(const flashdma_bwd_call_report* report, void* user) {
@@ -146,6 +207,7 @@ static void check_backward(void) {
 int main(void) {
   check_lists();
   check_selection();
+  check_plan();
   check_monitoring();
   check_tuning();
   check_backward();

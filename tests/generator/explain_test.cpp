@@ -109,4 +109,55 @@ TEST_CASE("the presets are GPUs of the shipped architectures", "[explain]") {
   }
 }
 
+TEST_CASE("explain makes of a mask what the library makes of it", "[explain]") {
+  const auto layout_of = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--gpu", "H100", "--masked", "--format", "json"});
+    const Outcome outcome = explain(arguments);
+    INFO(outcome.err);
+    REQUIRE(outcome.code == 0);
+    const nlohmann::json entry = nlohmann::json::parse(outcome.out)[0];
+    const auto layout = entry["layout"].get<std::string>();
+    CHECK(entry["explanation"].get<std::string>().find("mask " + layout) != std::string::npos);
+    return layout + ", " + entry["layout_rule"].get<std::string>();
+  };
+  CHECK(layout_of({"--seqlen-q", "2048"}).find("reordered, each mask decides") == 0);
+  CHECK(layout_of({"--layout", "auto"}).find("reordered, each mask decides") == 0);
+  CHECK(layout_of({"--seqlen-q", "4096", "--seqlen-k", "2047"}) == "natural, fewer than 2048 keys");
+  CHECK(layout_of({"--bias", "tile"}).find("natural, tile bias") == 0);
+  CHECK(layout_of({"--bias", "tile", "--bias-copies"}).find("natural, tile bias") == 0);
+  CHECK(layout_of({"--seqlen-q", "1", "--seqlen-k", "4096"}).find("compacted, one row") == 0);
+  for (const std::string layout : {"natural", "compacted", "reordered"})
+    CHECK(layout_of({"--layout", layout}) == layout + ", asked for");
+  const Outcome text = explain({"--gpu", "H100", "--masked", "--seqlen-q", "1000"});
+  CHECK(text.out.find("\nlayout: natural (fewer than 2048 keys)\n") != std::string::npos);
+}
+
+TEST_CASE("a mask density of 0 is unknown, as in the API", "[explain]") {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--gpu", "H100", "--masked"});
+    return explain(more).out;
+  };
+  CHECK(with({"--mask-density", "0"}).find("of unknown density or full") != std::string::npos);
+  CHECK(with({"--mask-density", "0"}) == with({}));
+  CHECK(with({"--mask-density", "1"}).find("with 1 of 1000 pairs active") != std::string::npos);
+}
+
+TEST_CASE("explain refuses options that have no effect, and what no call is", "[explain]") {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const Outcome outcome = explain(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == kUsage);
+    CHECK(outcome.out.empty());
+    CHECK(outcome.err.find(why) != std::string::npos);
+  };
+  refused({"--layout", "reordered"}, "--layout without --masked");
+  refused({"--layout", "auto"}, "--layout without --masked");
+  refused({"--mask-density", "0"}, "--mask-density without --masked");
+  refused({"--bias-copies"}, "--bias-copies without --bias tile");
+  for (const std::string layout : {"compacted", "reordered"})
+    refused({"--masked", "--bias", "tile", "--bias-copies", "--layout", layout}, "with keys that are " + layout);
+  refused({"--masked", "--bias", "tile", "--bias-copies", "--seqlen-q", "1", "--seqlen-k", "64"}, "are compacted");
+  refused({"--masked", "--layout", "sorted"}, "`sorted` is not");
+}
+
 }  // namespace flashdma_bwd::generator::test

@@ -1,5 +1,6 @@
 // The plan kernels, run on the host, against plans made pair by pair.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -89,79 +90,174 @@ TEST_CASE("compacted masks list the active keys of each head in order") {
   }
 }
 
-/// Checks the lists and ranks of a plan: each pair that mask and limits keep is in exactly one listed tile, lists
-/// ascend, no listed tile is empty but for the limits' arithmetic, and a tile that is not marked partial has no masked
-/// pair.
-void check_lists(BackwardParameters p, const HostMask* mask, int block_m, int block_n) {
-  p.key_tiles = (p.seqlen_k + block_n - 1) / block_n;
-  p.query_tiles = (p.seqlen_q + block_m - 1) / block_m;
-  const auto lists = static_cast<std::size_t>(p.batch * p.list_heads * p.key_tiles);
-  std::vector<std::uint32_t> entries(lists * static_cast<std::size_t>(p.query_tiles), ~0u);
-  std::vector<std::int32_t> counts(lists, -1);
-  std::vector<std::int32_t> ranks(entries.size(), -1);
-  p.list_entries = entries.data();
-  p.list_counts = counts.data();
-  p.list_ranks = ranks.data();
-  REQUIRE(build_tile_lists(p, block_m, block_n, nullptr) == cudaSuccess);
+/// Lists and ranks of a call's tiles, made of poisoned memory.
+class TileLists {
+ public:
+  /// How a query tile stands in a list.
+  enum Kind { not_listed, partial, full };
 
+  TileLists(BackwardParameters& p, int block_m, int block_n) {
+    p.key_tiles = (p.seqlen_k + block_n - 1) / block_n;
+    p.query_tiles = (p.seqlen_q + block_m - 1) / block_m;
+    tiles_ = static_cast<std::size_t>(p.query_tiles);
+    const auto lists = static_cast<std::size_t>(p.batch * p.list_heads * p.key_tiles);
+    entries_.assign(lists * tiles_, ~0u);
+    counts_.assign(lists, -1);
+    ranks_.assign(lists * tiles_, -1);
+    p.list_entries = entries_.data();
+    p.list_counts = counts_.data();
+    p.list_ranks = ranks_.data();
+    REQUIRE(build_tile_lists(p, block_m, block_n, nullptr) == cudaSuccess);
+  }
+  /// Of each query tile. Lists ascend.
+  std::vector<Kind> kinds(std::size_t list) const {
+    const std::uint32_t* own = entries_.data() + list * tiles_;
+    REQUIRE((counts_[list] >= 0 && static_cast<std::size_t>(counts_[list]) <= tiles_));
+    std::vector<Kind> kinds(tiles_, not_listed);
+    for (int i = 0; i < counts_[list]; ++i) {
+      REQUIRE((own[i] >> 1) < tiles_);
+      if (i > 0) REQUIRE((own[i] >> 1) > (own[i - 1] >> 1));
+      kinds[own[i] >> 1] = (own[i] & 1u) != 0 ? partial : full;
+    }
+    return kinds;
+  }
+  int rank(std::size_t list, int query_tile) const {
+    return ranks_[list * tiles_ + static_cast<std::size_t>(query_tile)];
+  }
+
+ private:
+  std::size_t tiles_ = 0;
+  std::vector<std::uint32_t> entries_;
+  std::vector<std::int32_t> counts_, ranks_;
+};
+
+/// Checks the lists and ranks of a plan, which holds the pairs within `plan_limits`. A tile is listed if the call's
+/// limits leave a pair of it and an atom that it touches has an active one; so each active pair is in one listed tile.
+/// A tile that is not marked partial has no masked pair, and one of whole atoms without a masked pair is not marked.
+/// Returns how many tiles there were of each kind.
+std::array<int, 3> check_lists(BackwardParameters p, const HostMask* mask, const Limits& plan_limits, int block_m,
+                               int block_n) {
+  const TileLists lists(p, block_m, block_n);
+  const bool of_whole_atoms = block_m % kMaskAtom == 0 && block_n % kMaskAtom == 0;
+  const auto within = [](const Limits& limits, int i, int j) { return j >= i + limits.low && j <= i + limits.high; };
+  std::array<int, 3> counts{};
   for (int b = 0; b < p.batch; ++b) {
     const SequenceRows sequence = sequence_of(p, b);
     const Limits limits = limits_of(p, sequence);
     for (int h = 0; h < p.list_heads; ++h) {
+      const auto active_atom = [&](int query_atom, int key_atom) {
+        for (int i = query_atom * kMaskAtom; i < std::min((query_atom + 1) * kMaskAtom, p.seqlen_q); ++i)
+          for (int j = key_atom * kMaskAtom; j < std::min((key_atom + 1) * kMaskAtom, p.seqlen_k); ++j)
+            if (within(plan_limits, i, j) && mask->keeps(b, h, i, j)) return true;
+        return false;
+      };
+      const auto touches_active_atom = [&](int m, int n) {
+        for (int query = m * block_m / kMaskAtom; query <= ((m + 1) * block_m - 1) / kMaskAtom; ++query)
+          for (int key = n * block_n / kMaskAtom; key <= ((n + 1) * block_n - 1) / kMaskAtom; ++key)
+            if (active_atom(query, key)) return true;
+        return false;
+      };
       std::vector<int> earlier(static_cast<std::size_t>(p.query_tiles), 0);
       for (int n = 0; n < p.key_tiles; ++n) {
         const auto list = static_cast<std::size_t>((b * p.list_heads + h) * p.key_tiles + n);
-        const std::uint32_t* own = entries.data() + list * static_cast<std::size_t>(p.query_tiles);
-        REQUIRE((counts[list] >= 0 && counts[list] <= p.query_tiles));
-        std::vector<int> listed(static_cast<std::size_t>(p.query_tiles), 0);
-        for (int i = 0; i < counts[list]; ++i) {
-          REQUIRE((own[i] >> 1) < static_cast<std::uint32_t>(p.query_tiles));
-          if (i > 0) REQUIRE((own[i] >> 1) > (own[i - 1] >> 1));
-          listed[own[i] >> 1] = (own[i] & 1u) != 0 ? 1 : 2;
-        }
+        const std::vector<TileLists::Kind> kinds = lists.kinds(list);
         for (int m = 0; m < p.query_tiles; ++m) {
+          bool visible = false;
           bool any = false;
           bool all = (n + 1) * block_n <= sequence.length_k;
           for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i)
             for (int j = n * block_n; j < std::min((n + 1) * block_n, sequence.length_k); ++j) {
-              const bool kept =
-                  j >= i + limits.low && j <= i + limits.high && (mask == nullptr || mask->keeps(b, h, i, j));
+              const bool seen = within(limits, i, j);
+              const bool kept = seen && (mask == nullptr || mask->keeps(b, h, i, j));
+              visible |= seen;
               any |= kept;
               all &= kept;
             }
           const auto tile = static_cast<std::size_t>(m);
           INFO("batch " << b << " head " << h << " key tile " << n << " query tile " << m);
-          if (any) REQUIRE(listed[tile] != 0);
-          if (listed[tile] == 2) REQUIRE(all);
-          REQUIRE(ranks[list * static_cast<std::size_t>(p.query_tiles) + tile] == earlier[tile]);
-          earlier[tile] += listed[tile] != 0 ? 1 : 0;
+          if (any) REQUIRE(kinds[tile] != TileLists::not_listed);
+          const bool listed = visible && (mask == nullptr || touches_active_atom(m, n));
+          REQUIRE((kinds[tile] != TileLists::not_listed) == listed);
+          if (kinds[tile] == TileLists::full) REQUIRE(all);
+          if (of_whole_atoms && any && all) REQUIRE(kinds[tile] == TileLists::full);
+          REQUIRE(lists.rank(list, m) == earlier[tile]);
+          earlier[tile] += listed ? 1 : 0;
+          ++counts[kinds[tile]];
         }
       }
     }
   }
+  return counts;
 }
 
-TEST_CASE("tile lists hold every active pair once, in order, with the rank of each key tile") {
+/// Atoms that are kept, masked or mixed, some of each.
+HostMask atom_mask(std::mt19937& generator, int batch, int heads, int queries, int keys) {
+  HostMask mask{batch, heads, queries, keys, 0, {}};
+  mask.bytes.assign(mask.index(batch, 0, 0, 0), 0);
+  const int key_atoms = (keys + kMaskAtom - 1) / kMaskAtom;
+  for (int b = 0; b < batch; ++b)
+    for (int h = 0; h < heads; ++h)
+      for (int i = 0; i < queries; ++i)
+        for (int j = 0; j < keys; ++j) {
+          const int kind = (i / kMaskAtom * key_atoms + j / kMaskAtom + h) % 3;
+          mask.bytes[mask.index(b, h, i, j)] = kind == 0 || (kind == 1 && generator() % 2 == 0) ? 1 : 0;
+        }
+  return mask;
+}
+
+TEST_CASE("tile lists hold the tiles that have active pairs, in order, with the rank of each key tile") {
   std::mt19937 generator(11);
   for (const int block_m : {32, 64, 128})
     for (const int block_n : {32, 64, 128})
-      for (const bool causal : {false, true}) {
-        const HostMask mask = random_mask(generator, 1, 2, 200, 300, 0);
-        // A plan need not hold what causality hides: the last 100 keys lie past the queries.
-        const NaturalPlan plan = causal ? pack(mask, {-kUnlimited, 100}) : pack(mask);
-        BackwardParameters p;
-        p.batch = 1;
-        p.heads = 2;
-        p.seqlen_q = mask.queries;
-        p.seqlen_k = mask.keys;
-        if (causal) p.window_right = 0;
-        p.mask_words = plan.words.data();
-        p.mask_classes = plan.classes.data();
-        p.query_atoms = mask_atoms(mask.queries);
-        p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(mask.keys);
-        p.list_heads = 2;
-        check_lists(p, &mask, block_m, block_n);
-      }
+      for (const bool causal : {false, true})
+        for (const bool mixed : {false, true}) {
+          const HostMask mask =
+              mixed ? random_mask(generator, 1, 2, 200, 300, 0) : atom_mask(generator, 1, 2, 200, 300);
+          // A plan need not hold what causality hides: the last 100 keys lie past the queries.
+          const Limits limits = causal ? Limits{-kUnlimited, 100} : Limits();
+          const NaturalPlan plan = pack(mask, limits);
+          BackwardParameters p;
+          p.batch = 1;
+          p.heads = 2;
+          p.seqlen_q = mask.queries;
+          p.seqlen_k = mask.keys;
+          if (causal) p.window_right = 0;
+          p.mask_words = plan.words.data();
+          p.mask_classes = plan.classes.data();
+          p.query_atoms = mask_atoms(mask.queries);
+          p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(mask.keys);
+          p.list_heads = 2;
+          for (const bool limits_in_mask : {false, true}) {
+            p.limits_in_mask = limits_in_mask;
+            const std::array<int, 3> counts = check_lists(p, &mask, limits, block_m, block_n);
+            if (!mixed && block_m <= kMaskAtom && block_n <= kMaskAtom)
+              for (const int count : counts) CHECK(count > 0);
+          }
+        }
+}
+
+TEST_CASE("lists leave out what the call hides of a plan with wider limits") {
+  std::mt19937 generator(31);
+  const HostMask mask = atom_mask(generator, 1, 1, 520, 400);
+  const Limits limits{-200, 180};
+  const NaturalPlan plan = pack(mask, limits);
+  for (const int block : {32, 64, 128}) {
+    BackwardParameters p;
+    p.batch = 1;
+    p.heads = 1;
+    p.seqlen_q = mask.queries;
+    p.seqlen_k = mask.keys;
+    p.delta_from_lengths = false;
+    p.window_left = 170;
+    p.window_right = 130;
+    p.mask_words = plan.words.data();
+    p.mask_classes = plan.classes.data();
+    p.query_atoms = mask_atoms(mask.queries);
+    p.mask_head_stride = std::int64_t{p.query_atoms} * mask_atoms(mask.keys);
+    const std::array<int, 3> counts = check_lists(p, &mask, limits, block, block);
+    if (block <= kMaskAtom)
+      for (const int count : counts) CHECK(count > 0);
+  }
 }
 
 TEST_CASE("without a mask the limits alone decide the lists, also of packed sequences") {
@@ -176,7 +272,88 @@ TEST_CASE("without a mask the limits alone decide the lists, also of packed sequ
   p.window_left = 40;
   p.cu_seqlens_q = q.data();
   p.cu_seqlens_k = k.data();
-  check_lists(p, nullptr, 64, 32);
+  check_lists(p, nullptr, {}, 64, 32);
+}
+
+/// Checks the lists of a compacted mask, which only deterministic mode has: a tile is listed if the limits leave a
+/// query of it something between its first key and its last, and is full if they leave all its pairs.
+void check_compacted_lists(BackwardParameters p, int block_m, int block_n) {
+  const TileLists lists(p, block_m, block_n);
+  for (int b = 0; b < p.batch; ++b) {
+    const SequenceRows sequence = sequence_of(p, b);
+    const Limits limits = limits_of(p, sequence);
+    for (int h = 0; h < p.list_heads; ++h) {
+      const int mask = b * p.compact_batch_stride + h;
+      std::vector<int> keys;
+      for (int i = 0; i < p.active_counts[mask]; ++i)
+        if (const int key = p.active_keys[mask * p.seqlen_k + i]; key < sequence.length_k) keys.push_back(key);
+      std::vector<int> earlier(static_cast<std::size_t>(p.query_tiles), 0);
+      for (int n = 0; n < p.key_tiles; ++n) {
+        const auto list = static_cast<std::size_t>((b * p.list_heads + h) * p.key_tiles + n);
+        const std::vector<TileLists::Kind> kinds = lists.kinds(list);
+        const std::size_t begin = std::min(keys.size(), static_cast<std::size_t>(n * block_n));
+        const std::size_t end = std::min(keys.size(), begin + static_cast<std::size_t>(block_n));
+        for (int m = 0; m < p.query_tiles; ++m) {
+          bool any = false;
+          bool between = false;
+          bool all = end - begin == static_cast<std::size_t>(block_n);
+          for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i) {
+            between |= begin < end && keys[end - 1] >= i + limits.low && keys[begin] <= i + limits.high;
+            for (std::size_t slot = begin; slot < end; ++slot) {
+              const bool seen = keys[slot] >= i + limits.low && keys[slot] <= i + limits.high;
+              any |= seen;
+              all &= seen;
+            }
+          }
+          INFO("batch " << b << " head " << h << " key tile " << n << " query tile " << m);
+          const auto tile = static_cast<std::size_t>(m);
+          if (any) REQUIRE(between);
+          REQUIRE(kinds[tile] == (!between ? TileLists::not_listed : all ? TileLists::full : TileLists::partial));
+          REQUIRE(lists.rank(list, m) == earlier[tile]);
+          earlier[tile] += between ? 1 : 0;
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("compacted keys have lists and ranks in deterministic mode") {
+  std::mt19937 generator(37);
+  const std::vector<std::int32_t> q = {0, 70, 70, 270};
+  const std::vector<std::int32_t> k = {0, 400, 409, 500};
+  for (const int mask_batch : {1, 3}) {
+    HostMask mask{mask_batch, 2, 1, 450, 0, {}};
+    mask.bytes.assign(mask.index(mask_batch, 0, 0, 0), 0);
+    for (int b = 0; b < mask_batch; ++b)
+      for (int j = 0; j < mask.keys; ++j) {
+        // The first head has two thirds of the keys, the other one few, and of the last batch none.
+        if (generator() % 3 != 0) mask.bytes[mask.index(b, 0, 0, j)] = 1;
+        if (b + 1 < mask_batch && generator() % 7 == 0) mask.bytes[mask.index(b, 1, 0, j)] = 1;
+      }
+    const auto masks = static_cast<std::size_t>(mask_batch * mask.heads);
+    std::vector<std::int32_t> counts(masks, -1);
+    std::vector<std::int32_t> keys(masks * static_cast<std::size_t>(mask.keys), -1);
+    REQUIRE(compact_mask(mask.view(), counts.data(), keys.data(), nullptr) == cudaSuccess);
+    for (const bool packed : {false, true})
+      for (const bool windowed : {false, true}) {
+        BackwardParameters p;
+        p.batch = 3;
+        p.heads = p.list_heads = mask.heads;
+        p.seqlen_q = 200;
+        p.seqlen_k = mask.keys;
+        p.window_right = 0;
+        if (windowed) p.window_left = 60;
+        if (packed) {
+          p.cu_seqlens_q = q.data();
+          p.cu_seqlens_k = k.data();
+        }
+        p.active_keys = keys.data();
+        p.active_counts = counts.data();
+        p.compact_batch_stride = p.active_batch_stride = mask_batch > 1 ? mask.heads : 0;
+        check_compacted_lists(p, 64, 64);
+        check_compacted_lists(p, 128, 32);
+      }
+  }
 }
 
 }  // namespace

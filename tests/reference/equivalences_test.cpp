@@ -416,6 +416,60 @@ TEST_CASE("relative error never passes what is not finite and treats zero as zer
   CHECK(std::fabs(relative_error({0, 0, 1}, zero, 10.0) - 0.1) < 1e-12);
 }
 
+TEST_CASE("gradients of what sees nothing and is not seen must be exactly 0") {
+  for (const bool packed : {false, true})
+    for (const MaskStructure structure : {MaskStructure::empty_rows, MaskStructure::empty_columns}) {
+      ProblemSpec spec{.name = "zeros", .head_dim = 16, .batch = 2, .heads = 4, .heads_kv = 2};
+      spec.seqlen_q = spec.seqlen_k = 100;
+      if (packed) {
+        spec.lengths_q = {70, 100};
+        spec.lengths_k = {100, 60};
+        spec.packed_tail = 3;
+      }
+      spec.mask = {.structure = structure, .shape = {.heads = PairHeads::kv}};
+      spec.bias = {.present = true, .shape = {.heads = PairHeads::kv, .rows = structure == MaskStructure::empty_rows}};
+      Problem problem(spec);
+      const flashdma_bwd_arguments& a = problem.arguments();
+      const Gradients expected = exact_gradients(problem);
+      CHECK(nonzero_defect(problem, expected, expected) == "");
+      // Each element alone that is exactly 0 where nothing takes part, and one that is not.
+      const auto defects = [&](std::vector<double> Gradients::*of, const std::string& name) {
+        Gradients got = expected;
+        int found = 0;
+        for (double& value : got.*of) {
+          const double was = value;
+          value += 1e-30;
+          const std::string defect = nonzero_defect(problem, got, expected);
+          if (was != 0) REQUIRE(defect == "");
+          if (!defect.empty()) REQUIRE(defect.find(name + '[') == 0);
+          found += defect.empty() ? 0 : 1;
+          value = -0.0;  // of either sign
+          REQUIRE((was != 0 || nonzero_defect(problem, got, expected) == ""));
+          value = was;
+        }
+        return found;
+      };
+      const int d = a.head_dim;
+      if (structure == MaskStructure::empty_rows) {
+        CHECK(defects(&Gradients::d_q, "dQ") >= 64 * d);
+      } else {
+        CHECK(defects(&Gradients::d_k, "dK") >= 64 * d);
+        CHECK(defects(&Gradients::d_v, "dV") >= 64 * d);
+        CHECK(defects(&Gradients::d_bias, "dBias") >= 64);
+      }
+    }
+}
+
+TEST_CASE("gradients that cancel exactly may be what rounding makes of them") {
+  ProblemSpec spec{.name = "cancelled", .head_dim = 16};
+  spec.mask.structure = MaskStructure::one_key_per_row;
+  Problem problem(spec);
+  const Gradients expected = exact_gradients(problem);
+  Gradients got = expected;
+  got.d_q.front() += 1e-9;
+  CHECK(nonzero_defect(problem, got, expected) == "");
+}
+
 TEST_CASE("canaries and poison notice what was not or wrongly written") {
   Problem problem(rich());
   CHECK(problem.damaged_canaries() == "");

@@ -36,6 +36,15 @@ TEST_CASE("every pointer that receives or gives something must be there") {
   CHECK(message_of(flashdma_bwd_plan_build(&arguments, nullptr, 0, nullptr, nullptr)).find("plan is NULL") == 0);
   CHECK(message_of(flashdma_bwd_plan_build(nullptr, nullptr, 0, nullptr, &plan)).find("arguments is NULL") == 0);
   CHECK(message_of(flashdma_bwd_select(&arguments, nullptr, nullptr)).find("selection is NULL") == 0);
+  flashdma_bwd_plan_parts parts{};
+  flashdma_bwd_plan_summary summary{};
+  CHECK(message_of(flashdma_bwd_plan_view(&plan, nullptr)).find("parts is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_view(&plan, &parts)).find("parts.struct_size is 0") == 0);
+  parts.struct_size = sizeof parts;
+  CHECK(message_of(flashdma_bwd_plan_view(nullptr, &parts)).find("plan is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_view(&plan, &parts)).find("plan.struct_size is 0") == 0);
+  CHECK(message_of(flashdma_bwd_plan_summarize(&plan, nullptr, nullptr)).find("summary is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_plan_summarize(&plan, nullptr, &summary)).find("summary.struct_size is 0") == 0);
   flashdma_bwd_arguments_init(nullptr);  // does nothing
 }
 

@@ -230,6 +230,33 @@ TEST_CASE("a plan's size follows its mask's shape, and it needs a mask") {
   CHECK(contains(status.message(), "256 bytes"));
 }
 
+TEST_CASE("a plan's size is what the header's formula says") {
+  static unsigned char byte = 1;
+  for (const auto& [queries, keys] : {std::pair{1, 1}, {300, 450}, {128, 4097}, {2000, 3000}}) {
+    Arguments a = ordinary_arguments();
+    a.seqlen_q = queries;
+    a.seqlen_k = keys;
+    const std::int64_t q = (queries + 127) / 128 * 128, k = (keys + 127) / 128 * 128, masks = 2;
+    const auto check = [&](std::int64_t bytes_of_mask) {
+      std::size_t bytes = 0;
+      REQUIRE(plan_size(a, bytes).ok());
+      INFO(queries << " queries, " << keys << " keys, layout " << a.mask_layout << ", encoding " << a.mask.encoding);
+      CHECK(static_cast<std::int64_t>(bytes) >= masks * bytes_of_mask);
+      CHECK(static_cast<std::int64_t>(bytes) <= masks * bytes_of_mask + 9 * 256);  // each part begins anew
+    };
+    a.mask = {&byte, 0, 0, 2, 1, queries, keys, std::int64_t{queries} * keys, 0, keys, 1};
+    a.mask_layout = FLASHDMA_BWD_MASK_NATURAL;
+    check(q * k / 8 + q * k / 4096);
+    a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+    check(q * k / 4 + 3 * q * k / 8192 + 28 * keys + k / 4 + 16);
+    a.mask.rows = 1;
+    a.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+    check(4 * keys + 4);
+    a.mask.encoding = FLASHDMA_BWD_ENCODING_KEY_LIST;
+    check(4 * keys + 4 + k / 8);
+  }
+}
+
 TEST_CASE("monitoring is set and told, and unknown flags and hooks of another size change nothing") {
   CHECK(monitoring() == 0);
   REQUIRE(set_monitoring(FLASHDMA_BWD_MONITOR_NVTX).ok());

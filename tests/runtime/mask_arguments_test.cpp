@@ -1,8 +1,10 @@
 // The rules of the encodings and layouts of masks, and of their plans, through the C ABI.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "small_problem.hpp"
@@ -10,6 +12,23 @@
 namespace flashdma_bwd::testing {
 
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 30;
+
+/// A plan of the small shape and of a mask of bytes, as flashdma_bwd_plan_build would describe it.
+MaskPlan plan_of(std::int32_t layout, void* memory) {
+  MaskPlan plan{};
+  plan.struct_size = sizeof plan;
+  plan.layout = layout;
+  plan.batch = kBatch;
+  plan.heads = kHeads;
+  plan.seqlen_q = kQueries;
+  plan.seqlen_k = kKeys;
+  plan.memory = memory;
+  plan.bytes = std::size_t{1} << 30;
+  plan.lowest_offset = -kNoLimit;
+  plan.highest_offset = kNoLimit;
+  plan.rows = layout == FLASHDMA_BWD_LAYOUT_COMPACTED ? 1 : kQueries;
+  return plan;
+}
 
 TEST_CASE("masks of every encoding") {
   using P = PairTensor;
@@ -22,6 +41,8 @@ TEST_CASE("masks of every encoding") {
       a.mask.stride_row = 1;
       a.mask.stride_column = 2;
     }
+    if (encoding == FLASHDMA_BWD_ENCODING_KEY_LIST)  // of no keys: padding
+      std::fill_n(static_cast<std::int32_t*>(a.mask.data), 3 * kBatch * kHeads * kKeys, -1);
     if (encoding == FLASHDMA_BWD_ENCODING_BLOCKS) {
       a.mask_block_q = 64;
       a.mask_block_k = 128;
@@ -94,9 +115,22 @@ TEST_CASE("masks of every encoding") {
   }
   check_refused([](SmallProblem& p) { p.arguments.mask_block_k = 64; }, kInvalid,
                 {"mask_block_k is 64", "FLASHDMA_BWD_ENCODING_BLOCKS", "mask.encoding is 0"});
-  // Without a mask its fields do not matter.
-  check_accepted([&](SmallProblem& p) {
-    mask_of(p, FLASHDMA_BWD_ENCODING_BLOCKS, 3, 3);
+  // An address that is NULL is no mask, which has no encoding: an allocator may have none for an empty list, and one
+  // that keeps nothing must not become one that keeps all.
+  for (const std::int32_t encoding : {FLASHDMA_BWD_ENCODING_BITS, FLASHDMA_BWD_ENCODING_KEY_LIST,
+                                      FLASHDMA_BWD_ENCODING_INTERVALS, FLASHDMA_BWD_ENCODING_BLOCKS})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, encoding, 1, 0);
+          p.arguments.mask.data = nullptr;
+        },
+        kInvalid,
+        {"mask.data is NULL and mask.encoding is " + std::to_string(encoding) + ", FLASHDMA_BWD_ENCODING_",
+         "clear encoding for no mask", "an empty list needs any non-NULL address"});
+  check_refused([](SmallProblem& p) { p.arguments.mask.data = nullptr, p.arguments.mask.encoding = 7; }, kInvalid,
+                {"mask.encoding is 7: clear encoding"});
+  check_accepted([&](SmallProblem& p) {  // the other fields of none do not matter
+    mask_of(p, FLASHDMA_BWD_ENCODING_BYTES, 3, 3);
     p.arguments.mask.data = nullptr;
   });
   // int32 elements, and layouts.
@@ -124,6 +158,66 @@ TEST_CASE("masks of every encoding") {
     p.arguments.mask.stride_row = kKeys;
     p.arguments.mask.stride_column = 1;
   });
+  for (const std::int64_t columns : {std::int64_t{1}, kKeys})
+    check_refused(
+        [&](SmallProblem& p) {
+          mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, columns);
+          p.arguments.mask.stride_row = 0;
+        },
+        kInvalid, {"mask.stride_row is 0", "memory of their own", "stride_row is 1 and stride_column is 2"});
+  const auto same_strides = [&](SmallProblem& p, std::int64_t columns) {
+    mask_of(p, FLASHDMA_BWD_ENCODING_INTERVALS, 2, columns);
+    p.arguments.mask.stride_row = p.arguments.mask.stride_column = 1;
+  };
+  check_refused([&](SmallProblem& p) { same_strides(p, kKeys); }, kInvalid,
+                {"mask.stride_row is 1", "mask.stride_column is 1"});
+  check_accepted([&](SmallProblem& p) { same_strides(p, 1); });  // one column has no stride
+  // Building a plan refuses it before it needs a GPU.
+  SmallProblem problem;
+  same_strides(problem, kKeys);
+  MaskPlan plan{};
+  alignas(256) static char memory[256];
+  const Status status = plan_build(problem.arguments, memory, std::size_t{1} << 30, nullptr, plan);
+  CHECK(status.code() == kInvalid);
+  CHECK(status.message().find("mask.stride_row is 1") == 0);
+}
+
+TEST_CASE("the CPU backend refuses lists and intervals that have no sense, with their place") {
+  /// A mask of lists of 4 keys, or of intervals, whose numbers `change` sees.
+  const auto with = [](std::int32_t encoding, auto change) {
+    return [encoding, change](SmallProblem& p) {
+      const bool lists = encoding == FLASHDMA_BWD_ENCODING_KEY_LIST;
+      Arguments& a = p.arguments;
+      a.mask = p.pairs(0, kBatch, kHeads, lists ? 1 : 2, lists ? 4 : kKeys);
+      a.mask.encoding = encoding;
+      auto* numbers = static_cast<std::int32_t*>(a.mask.data);
+      if (lists) {
+        for (std::int64_t i = 0; i < kBatch * kHeads * 4; ++i) numbers[i] = static_cast<std::int32_t>(i % 4);
+      } else {
+        a.mask.stride_row = 1;
+        a.mask.stride_column = 2;
+        for (std::int64_t i = 0; i < kBatch * kHeads * kKeys; ++i) numbers[2 * i] = 1, numbers[2 * i + 1] = kQueries;
+      }
+      change(numbers);
+    };
+  };
+  const auto list = [&](auto change) { return with(FLASHDMA_BWD_ENCODING_KEY_LIST, change); };
+  constexpr int kLast = (kBatch * kHeads - 1) * 4;  // where the last list begins
+  check_accepted(list([](std::int32_t*) {}));
+  check_accepted(list([](std::int32_t* keys) { keys[0] = keys[2] = -1; }));
+  check_refused(list([](std::int32_t* keys) { keys[kLast + 3] = 7; }), kInvalid,
+                {"mask[1][3][3] is 7", "seqlen_k, 7", "nor -1"});
+  check_refused(list([](std::int32_t* keys) { keys[4] = -7; }), kInvalid, {"mask[0][1][0] is -7"});
+  check_refused(list([](std::int32_t* keys) { keys[kLast + 3] = 1; }), kInvalid,
+                {"mask[1][3][3] is 1", "mask[1][3][1] is the same key"});
+  const auto intervals = [&](auto change) { return with(FLASHDMA_BWD_ENCODING_INTERVALS, change); };
+  check_accepted(intervals([](std::int32_t*) {}));
+  check_accepted(intervals([](std::int32_t* numbers) { numbers[0] = numbers[1] = 0; }));
+  check_refused(intervals([](std::int32_t* numbers) { numbers[2] = 4, numbers[3] = 3; }), kInvalid,
+                {"mask[0][0][1] is [4, 3)", "ends before it begins"});
+  check_refused(intervals([](std::int32_t* numbers) { numbers[2 * kKeys] = -1; }), kInvalid,
+                {"mask[0][1][0] is [-1, 5)", "seqlen_q, 5"});
+  check_refused(intervals([](std::int32_t* numbers) { numbers[1] = 6; }), kInvalid, {"mask[0][0][0] is [1, 6)"});
 }
 
 TEST_CASE("the layout and the size of a plan of every encoding, and what explain says") {
@@ -164,8 +258,7 @@ TEST_CASE("a plan must be of the call's mask") {
   alignas(256) static char memory[256];
   const auto with_plan = [](auto change, const std::vector<std::string>& parts) {
     Arguments a = small_shape();
-    MaskPlan plan{sizeof(MaskPlan), FLASHDMA_BWD_LAYOUT_NATURAL, kBatch,    kHeads,  kQueries, kKeys,
-                  memory,           std::size_t{1} << 30,        -kNoLimit, kNoLimit};
+    MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_NATURAL, memory);
     change(a, plan);
     a.plan = &plan;
     Selection selection{};
@@ -187,11 +280,28 @@ TEST_CASE("a plan must be of the call's mask") {
   with_plan([](Arguments&, MaskPlan& plan) { plan.bytes = 1; }, {"plan.bytes is 1"});
   with_plan([](Arguments& a,
                MaskPlan&) { a.mask = {memory, 0, 0, kBatch, kHeads, 1, kKeys, kHeads * kKeys, kKeys, kKeys, 1}; },
-            {"plan is of another mask", "rows 1"});
+            {"plan is of another mask", "rows 5", "rows 1"});
+  with_plan([](Arguments&, MaskPlan& plan) { plan.encoding = 5; }, {"plan.encoding is 5"});
+  with_plan([](Arguments& a,
+               MaskPlan&) { a.mask = {memory, 0, FLASHDMA_BWD_ENCODING_BITS, 1, 1, kQueries, kKeys, 0, 0, 1, 1}; },
+            {"plan is of another mask: it was built of FLASHDMA_BWD_ENCODING_BYTES with batch 2, heads 4 and rows 5",
+             "mask is FLASHDMA_BWD_ENCODING_BITS with batch 1, heads 1 and rows 5"});
+  // A layout that is asked for is the plan's, or refused: with the mask and without.
+  for (const bool mask : {false, true})
+    for (const auto& [asked, word] : {std::pair{FLASHDMA_BWD_MASK_REORDERED, "are reordered"},
+                                      std::pair{FLASHDMA_BWD_MASK_COMPACTED, "are compacted"}})
+      with_plan(
+          [&, asked = asked](Arguments& a, MaskPlan&) {
+            a.mask_layout = asked;
+            if (mask)
+              a.mask = {memory,           0,     0, kBatch, kHeads, kQueries, kKeys, kHeads * kQueries * kKeys,
+                        kQueries * kKeys, kKeys, 1};
+          },
+          {"mask_layout is " + std::to_string(asked), word, "those of the plan are natural", "FLASHDMA_BWD_MASK_AUTO"});
   // A plan leaves out what the limits of its arguments hide; 7 keys and 5 queries, so that causality ends at key -
   // query = 2.
   with_plan([](Arguments&, MaskPlan& plan) { plan.highest_offset = 2; },
-            {"plan was built for narrower limits", "... 2,"});
+            {"plan was built for narrower limits", "unlimited ... 2,", "leave unlimited ... unlimited;"});
   with_plan([](Arguments& a, MaskPlan& plan) { a.window_left = 3, plan.lowest_offset = 0; },
             {"plan was built for narrower limits", "leave -1 ..."});
   with_plan([](Arguments& a, MaskPlan& plan) { a.causal = 1, plan.highest_offset = 1; },
@@ -214,11 +324,92 @@ TEST_CASE("plans serve calls whose limits lie inside theirs") {
   for (const std::int32_t layout :
        {FLASHDMA_BWD_LAYOUT_NATURAL, FLASHDMA_BWD_LAYOUT_COMPACTED, FLASHDMA_BWD_LAYOUT_REORDERED})
     for (const std::int64_t highest : {std::int64_t{2}, std::int64_t{3}, kNoLimit}) {
-      const MaskPlan plan{sizeof(MaskPlan),     layout,    kBatch, kHeads, kQueries, kKeys, memory,
-                          std::size_t{1} << 30, -kNoLimit, highest};
+      MaskPlan plan = plan_of(layout, memory);
+      plan.highest_offset = highest;
       a.plan = &plan;
       check_selected(a);
     }
+}
+
+TEST_CASE("a plan serves calls with its mask, whatever layout was asked for when it was built") {
+  alignas(256) static char memory[4096];
+  Arguments a = small_shape();
+  a.mask = {memory, 0, 0, kBatch, kHeads, 1, kKeys, kHeads * kKeys, kKeys, kKeys, 1};
+  a.mask_layout = FLASHDMA_BWD_MASK_NATURAL;
+  MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_NATURAL, memory);
+  plan.rows = 1;
+  a.plan = &plan;
+  check_selected(a);
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;  // which would compact the mask
+  check_selected(a);
+  a.mask.rows = kQueries;
+  a.mask.stride_row = 0;  // a row for each query, which is one
+  check_selected(a);
+  a.mask.data = nullptr;
+  a.mask.encoding = FLASHDMA_BWD_ENCODING_BITS;  // of a mask that is out of reach
+  check_selected(a);
+}
+
+TEST_CASE("a plan of no bytes needs no memory") {
+  Arguments a = small_shape();
+  MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_NATURAL, nullptr);
+  a.batch = plan.batch = 0;
+  plan.bytes = 0;
+  a.plan = &plan;
+  std::size_t bytes = 77;
+  Status status = workspace_size(a, bytes);
+  INFO(status.message());
+  CHECK(status.ok());
+  CHECK(bytes == 0);
+  a = small_shape();
+  a.seqlen_k = plan.seqlen_k = 0;
+  a.batch = plan.batch = kBatch;
+  a.plan = &plan;
+  check_selected(a);
+  PlanParts parts{};
+  CHECK(plan_view(plan, parts).ok());
+  CHECK(parts.words == nullptr);
+}
+
+TEST_CASE("explain and select say which layout a mask has, explain by which rule") {
+  static unsigned char byte = 1;
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.batch = 1;
+  a.heads = a.heads_kv = 2;
+  a.head_dim = 64;
+  a.seqlen_q = a.seqlen_k = 2048;
+  const auto check = [&](std::int32_t layout, const std::string& line) {
+    const std::string text = explain(a, &kH100);
+    INFO(text);
+    CHECK(text.find(line) != std::string::npos);
+    Selection selection{};
+    if (select(a, selection, &kH100).ok()) CHECK(selection.layout == layout);
+  };
+  CHECK(explain(a, &kH100).find("layout: ") == std::string::npos);
+  Selection none{};
+  if (select(a, none, &kH100).ok()) CHECK(none.layout == -1);
+  a.mask = {&byte, 0, 0, 1, 1, 2048, 2048, 0, 0, 2048, 1};
+  check(FLASHDMA_BWD_LAYOUT_REORDERED, "\nlayout: reordered (each mask decides on the device, ");
+  a.bias = {&byte, FLASHDMA_BWD_BF16, 0, 1, 1, 2048, 2048, 0, 0, 2048, 1};
+  check(FLASHDMA_BWD_LAYOUT_NATURAL, "\nlayout: natural (tile bias: ");
+  a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
+  check(FLASHDMA_BWD_LAYOUT_REORDERED, "\nlayout: reordered (asked for)\n");
+  a.bias = {};
+  a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+  a.seqlen_k = a.mask.columns = 2047;
+  check(FLASHDMA_BWD_LAYOUT_NATURAL, "\nlayout: natural (fewer than 2048 keys)\n");
+  a.mask.rows = 1;
+  check(FLASHDMA_BWD_LAYOUT_COMPACTED, "\nlayout: compacted (one row: ");
+  alignas(256) static char memory[256];
+  MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_REORDERED, memory);
+  plan.batch = 1;
+  plan.heads = 1;
+  plan.seqlen_q = 2048;
+  plan.seqlen_k = 2047;
+  plan.rows = 1;
+  a.plan = &plan;
+  check(FLASHDMA_BWD_LAYOUT_REORDERED, "\nlayout: reordered, the plan's\n");
 }
 
 TEST_CASE("a mask's layout can be asked for") {

@@ -41,6 +41,12 @@ struct GradientErrors {
 /// size that the gradient has where nothing cancels (from |P|, |dO|, |V|, |K| and |Q|) is the smallest denominator.
 GradientErrors gradient_errors(const Problem& problem, const Gradients& got, const Gradients& expected);
 
+/// What no bar allows: gradients that must be exactly 0 and are not, of either sign. Empty, or the first of them. They
+/// are dQ of rows without an active pair, which have an infinite lse, and of packed rows of no sequence; dK, dV and
+/// dBias of keys that no query sees: those whose dV is exactly 0 in `expected`. Other gradients that are exactly 0
+/// there have cancelled, as dS does where a row has one key, and need not cancel so where sums are rounded.
+std::string nonzero_defect(const Problem& problem, const Gradients& got, const Gradients& expected);
+
 /// The bar of the project for `largest`: 4e-3 in bf16, 6e-4 in fp16.
 double error_bar(flashdma_bwd_data_type type);
 

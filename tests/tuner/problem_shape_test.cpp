@@ -70,6 +70,19 @@ TEST_CASE("masks are about as dense as asked", "[shape]") {
       }
 }
 
+TEST_CASE("a density below one in 1000 is one for the caller, whose 0 is unknown", "[shape]") {
+  Problem problem;
+  problem.head_dim = 64;
+  problem.batch = 1;
+  problem.heads = problem.heads_kv = 1;
+  problem.seqlen_q = problem.seqlen_k = 1024;
+  problem.masked = true;
+  problem.mask_density = 0;
+  const Parsed<ProblemShape> shape = shape_of(problem);
+  REQUIRE(shape);
+  CHECK(shape.value->options.mask_density == 1);
+}
+
 TEST_CASE("what no tensors can be is said", "[shape]") {
   Problem problem;
   problem.head_dim = 64;

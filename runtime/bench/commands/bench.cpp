@@ -83,7 +83,8 @@ void print_roofline(const Result& result, const Ceilings& ceilings) {
     std::printf("%s\n  failed: %s\n", problem_text(result.problem).c_str(), result.failure.c_str());
     return;
   }
-  const RooflineTimes times{result.kernel, result.row, result.active_fraction, result.ms, result.planned_ms};
+  const RooflineTimes times{result.kernel,          result.row, result.layout,
+                            result.active_fraction, result.ms,  result.planned_ms.value_or(0)};
   std::printf("%s", roofline_text(result.problem, times, ceilings).c_str());
 }
 

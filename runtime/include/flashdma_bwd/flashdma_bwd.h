@@ -73,7 +73,9 @@ typedef struct flashdma_bwd_tensor {
 } flashdma_bwd_tensor;
 
 /** How a mask says which pairs it keeps. Contents are read on the device, where nothing can be refused: what has no
- * sense there masks or is passed over, as each says. */
+ * sense there masks or is passed over, as each says. flashdma_bwd_backward_reference, which sees them, refuses numbers
+ * that are neither a key nor -1, keys that stand twice, and intervals that are reversed or reach out of
+ * 0 ... seqlen_q. */
 typedef enum flashdma_bwd_mask_encoding {
   /** A byte a pair, [batch, heads, seqlen_q, seqlen_k]: 0 masks, anything else keeps. */
   FLASHDMA_BWD_ENCODING_BYTES = 0,
@@ -83,14 +85,16 @@ typedef enum flashdma_bwd_mask_encoding {
   FLASHDMA_BWD_ENCODING_BITS = 1,
   /** The keys that all queries see, int32 [batch, heads, n]: rows is 1 and columns is n, in any order. Numbers that are
    * no key, negative ones among them, are passed over wherever they stand, so that lists may be padded with -1; a key
-   * that stands twice counts once. */
+   * that stands twice counts once. Lists of no keys, which keep nothing, still need an address, any but NULL. */
   FLASHDMA_BWD_ENCODING_KEY_LIST = 2,
   /** The queries that see each key, int32 begin and end, [begin, end): rows is 2, begins and ends, and columns is
    * seqlen_k, or 1 for all keys alike. Of an array [batch, heads, seqlen_k, 2] stride_row is 1 and stride_column 2.
-   * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. */
+   * Intervals are cut to 0 ... seqlen_q; one whose end is not above its begin is empty. Begins and ends have memory of
+   * their own: stride_row is not 0, and not stride_column where columns > 1. */
   FLASHDMA_BWD_ENCODING_INTERVALS = 3,
   /** A byte a block of mask_block_q queries x mask_block_k keys, as FLASHDMA_BWD_ENCODING_BYTES for all pairs of the
-   * block: rows is ceil(seqlen_q / mask_block_q), or 1, and columns is ceil(seqlen_k / mask_block_k), or 1. */
+   * block: rows is ceil(seqlen_q / mask_block_q), or 1, and columns is ceil(seqlen_k / mask_block_k), or 1. A block has
+   * a multiple of 64 queries and keys, 65472 at most. */
   FLASHDMA_BWD_ENCODING_BLOCKS = 4
 } flashdma_bwd_mask_encoding;
 
@@ -105,7 +109,7 @@ typedef enum flashdma_bwd_mask_encoding {
  * seqlen_k the maxima. A mask of another encoding than bytes has the rows, columns and strides that its encoding says.
  */
 typedef struct flashdma_bwd_pair_tensor {
-  void* data;        /**< NULL: there is none */
+  void* data;        /**< NULL: there is none; a mask has no encoding then, unless there is a plan of it */
   int32_t data_type; /**< flashdma_bwd_data_type; ignored for the mask */
   int32_t encoding;  /**< of the mask: flashdma_bwd_mask_encoding; else 0 */
   int64_t batch, heads, rows, columns;
@@ -124,7 +128,7 @@ typedef enum flashdma_bwd_key_layout {
 typedef enum flashdma_bwd_mask_layout {
   /** Compacted where the mask has one row. Natural with a tile bias and with fewer than 2048 keys. Else reordered,
    * where each mask of the batch x heads keeps the keys' own order if, counted on the device, another would save no
-   * tiles. */
+   * tiles. With a plan: the plan's, which others must be, too. */
   FLASHDMA_BWD_MASK_AUTO = 0,
   FLASHDMA_BWD_MASK_NATURAL = 1,
   FLASHDMA_BWD_MASK_COMPACTED = 2, /**< the mask must have one row */
@@ -141,19 +145,74 @@ typedef struct flashdma_bwd_key_order {
 } flashdma_bwd_key_order;
 
 /** A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls
- * whose mask is the same, whatever their head dim, bias, data type or, within the bounds below, causality. It refers to
- * caller-owned device memory. */
+ * whose mask is the same, whatever their head dim, bias, data type or, within the bounds below, causality. A call's
+ * mask_layout is FLASHDMA_BWD_MASK_AUTO or the plan's. The fast kernels of a tile bias need a plan in the keys' own
+ * order. It refers to caller-owned device memory. */
 typedef struct flashdma_bwd_mask_plan {
   uint32_t struct_size;
   int32_t layout;                           /**< flashdma_bwd_key_layout */
-  int64_t batch, heads, seqlen_q, seqlen_k; /**< of the mask: batch and heads as given, rows 1 or seqlen_q */
-  void* memory;                             /**< device */
+  int64_t batch, heads, seqlen_q, seqlen_k; /**< of the mask: batch and heads as given */
+  void* memory;                             /**< device; may be NULL where a plan of this shape has 0 bytes */
   size_t bytes;
   /** Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset are masked: causality and windows of
    * the arguments that the plan was built with hide them, and those of a call must hide them, too; a call that hides
-   * more is a little slower. Without such limits, or with variable length, the plan holds all pairs. */
+   * more is a little slower. Without such limits, or with variable length, the plan holds all pairs: -2^30 ... 2^30. */
   int64_t lowest_offset, highest_offset;
+  int64_t rows;     /**< of the mask, as given; 1 of seqlen_q rows that a stride of 0 broadcasts */
+  int32_t encoding; /**< of the mask: flashdma_bwd_mask_encoding */
+  int32_t reserved; /**< 0 */
 } flashdma_bwd_mask_plan;
+
+/** What 64 keys of a reordered plan span, an atom of them: keys 64 k ... 64 k + 63 of its order. */
+typedef struct flashdma_bwd_key_range {
+  int32_t first_key;   /**< the smallest of the keys; above last_key where the atom has none */
+  int32_t last_key;    /**< the largest */
+  int32_t query_begin; /**< the first query atom with an active pair; above query_end where there is none */
+  int32_t query_end;   /**< past the last one; 0 where there is none */
+} flashdma_bwd_key_range;
+
+/** The parts of a plan in its device memory, for kernels of the caller such as a forward: what flashdma_bwd_plan_view
+ * fills. They are there once the building has run, and are read only. Parts that the layout has not are NULL:
+ *
+ *     natural      classes, words
+ *     compacted    counts, keys
+ *     reordered    orders, keys, ranges, classes, words
+ *
+ * Slots are positions in keys: key keys[b][h][slot] is the plan's key number slot, and without keys slot j is key j. An
+ * atom is 64 queries x 64 slots. Bit j of word i of atom (k, q) says whether query 64 q + i sees slot 64 k + j: 1
+ * keeps. Queries and slots past the last are 0. Pairs outside of the plan's lowest_offset ... highest_offset are 0,
+ * too; within them a caller with narrower limits hides its own. A class has 0 for an atom all of whose pairs are
+ * masked, 2 where all pairs that exist are kept, 1 for others. Words are written where any atom of the same 128 queries
+ * x 128 slots (atoms 2 q, 2 q + 1 and 2 k, 2 k + 1) is not of class 0: all else in words, and in keys past the last
+ * slot, is not initialised.
+ *
+ * With variable length queries and keys are positions within a sequence, and pairs past a sequence's end have bits,
+ * too: the caller hides them. The plan's batch and heads are the mask's: query head x reads head x / (the call's heads
+ * / heads), and a batch of 1 is that of all. */
+typedef struct flashdma_bwd_plan_parts {
+  uint32_t struct_size; /**< sizeof(flashdma_bwd_plan_parts), set by the caller */
+  int32_t layout;       /**< flashdma_bwd_key_layout */
+  int64_t batch, heads, seqlen_q, seqlen_k;
+  int64_t query_atoms, key_atoms;       /**< of words, classes and ranges: 2 ceil(seqlen / 128) */
+  const flashdma_bwd_key_order* orders; /**< [batch][heads] */
+  const int32_t* counts;                /**< [batch][heads]: slots; where there are orders, orders.keys */
+  const int32_t* keys;                  /**< [batch][heads][seqlen_k] */
+  const flashdma_bwd_key_range* ranges; /**< [batch][heads][key_atoms] */
+  const uint8_t* classes;               /**< [batch][heads][key_atoms][query_atoms] */
+  const uint64_t* words;                /**< [batch][heads][key_atoms][query_atoms][64 queries] */
+} flashdma_bwd_plan_parts;
+
+/** What a reordered plan promises: sums over its batch x heads masks. Tiles are of 64 queries x 128 slots. */
+typedef struct flashdma_bwd_plan_summary {
+  uint32_t struct_size;    /**< sizeof(flashdma_bwd_plan_summary), set by the caller */
+  uint32_t reserved;       /**< 0 */
+  int64_t masks;           /**< batch x heads */
+  int64_t reordered_masks; /**< of them; the others kept the keys' own order */
+  int64_t keys;            /**< in the orders */
+  int64_t all_tiles;       /**< that there are, with an active pair or not */
+  int64_t natural_tiles;   /**< with an active pair, were all keys in their own order */
+  int64_t predicted_tiles; /**< with an active pair in the orders as they are: at most, exact in the keys' own */
+} flashdma_bwd_plan_summary;
 
 /** flags of flashdma_bwd_arguments */
 #define FLASHDMA_BWD_FLAG_DETERMINISTIC 1u /**< bitwise the same result on every run */
@@ -171,7 +230,9 @@ typedef struct flashdma_bwd_arguments {
   float scale;                    /**< of the scores; init leaves 0, which means 1/sqrt(head_dim) */
   float softcap;                  /**< 0: none; else 0.001 ... 1000000 */
   int32_t causal;                 /**< 0 or 1 */
-  int32_t mask_density;           /**< active pairs per 1000, the caller's estimate for kernel selection; 0: unknown */
+  /** Active pairs per 1000 pairs that causality and the window leave, the caller's estimate for kernel selection; 0:
+   * unknown. A mask with fewer than one in 1000 has 1. */
+  int32_t mask_density;
   int64_t window_left, window_right; /**< -1: unlimited */
 
   /** A shard of longer sequences: position of its first query and key, and the whole lengths (0: seqlen_q, seqlen_k).
@@ -196,8 +257,9 @@ typedef struct flashdma_bwd_arguments {
   int32_t mask_layout;  /**< flashdma_bwd_mask_layout: what is made of mask; init leaves the library's choice */
   flashdma_bwd_pair_tensor mask;
   flashdma_bwd_pair_tensor bias; /**< of Q's type, or FP32 where it is a key vector */
-  const flashdma_bwd_mask_plan*
-      plan; /**< NULL: built in the workspace from mask. Else mask.data is not read and may be NULL */
+  /** NULL: built in the workspace from mask. Else mask.data is not read and may be NULL; if it is not, encoding, rows,
+   * batch and heads must be those that the plan was built of. */
+  const flashdma_bwd_mask_plan* plan;
 
   /** Outputs, which share no memory with the inputs or each other. All rows are written. */
   flashdma_bwd_tensor d_q, d_k, d_v;
@@ -212,7 +274,7 @@ typedef struct flashdma_bwd_arguments {
   float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /**< must be NULL: float32 outputs */
   int32_t sm_limit;                                           /**< must be 0: CTAs to use at most */
 
-  /** Of a mask of blocks: queries and keys of a block, multiples of 64; else 0. */
+  /** Of a mask of blocks: queries and keys of a block, multiples of 64 up to 65472; else 0. */
   uint16_t mask_block_q, mask_block_k;
   uint64_t tag;       /**< the caller's name for this problem: hooks report it, nothing else reads it */
   const char* kernel; /**< canonical name of the kernel to use instead of the table's choice; NULL: the table */
@@ -228,6 +290,7 @@ typedef struct flashdma_bwd_selection {
   char row_file[64];          /**< the YAML table, what named the kernel, or the cache of measured choices ("first
                                  use": a choice that is in memory only) */
   char row_architecture[8];   /**< sm80 ... */
+  int32_t layout;             /**< flashdma_bwd_key_layout of the mask's plan; -1: there is no mask */
 } flashdma_bwd_selection;
 
 /** The parts of DeviceTraits, to ask about GPUs that one does not own. */
@@ -272,24 +335,43 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_argum
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* arguments,
                                                                    int32_t threads);
 
-/** Device bytes of the plan of arguments->mask. A reordered plan has about two bits a pair, of which one is only needed
- * while it is built. One of lists of keys has a bit a key more, which is only needed then.
+/** Device bytes of the plan of arguments->mask. With Q = 128 ceil(seqlen_q / 128) queries and K = 128 ceil(seqlen_k /
+ * 128) keys, each of the batch x heads masks has
+ *
+ *     natural      Q K / 8 + Q K / 4096: a bit a pair, and a byte for every 64 x 64
+ *     compacted    4 seqlen_k + 4
+ *     reordered    Q K / 4 + 3 Q K / 8192 + 28 seqlen_k + K / 4 + 16: two bits a pair, of which one, and 16 bytes a
+ *                  key, are only needed while the plan is built
+ *
+ * and one of lists of keys K / 8 more, only needed then. The parts begin at multiples of 256 bytes.
  * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT or UNSUPPORTED. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
-/** Enqueues the building of a plan in `memory` (256-byte aligned) and fills *plan, which may be used at once by work on
- * the same stream.
- * \return as flashdma_bwd_plan_size, or WORKSPACE_TOO_SMALL or CUDA_ERROR. */
+/** Enqueues the building of a plan in `memory` (256-byte aligned; may be NULL where 0 bytes are needed) and fills
+ * *plan, which may be used at once by work on the same stream. \return as flashdma_bwd_plan_size, or
+ * WORKSPACE_TOO_SMALL or CUDA_ERROR. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory,
                                                            size_t bytes, flashdma_bwd_stream stream,
                                                            flashdma_bwd_mask_plan* plan);
+/** Where a plan's parts lie, and of which extents they are. Reads the struct alone: needs no GPU and no stream.
+ * \return FLASHDMA_BWD_OK or INVALID_ARGUMENT. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_view(const flashdma_bwd_mask_plan* plan,
+                                                          flashdma_bwd_plan_parts* parts);
+/** The tiles that a reordered plan promises. `orders`: a copy in host memory of the plan's orders, the first batch x
+ * heads x sizeof(flashdma_bwd_key_order) bytes of plan->memory, made when the building has run.
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT, also of orders that no plan of this shape has, or UNSUPPORTED of a plan
+ * that is not reordered, which counts no tiles. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_summarize(const flashdma_bwd_mask_plan* plan,
+                                                               const flashdma_bwd_key_order* orders,
+                                                               flashdma_bwd_plan_summary* summary);
 
 /** What would run on the current device (device == NULL) or on another.
  * \return as flashdma_bwd_workspace_size. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments,
                                                        const flashdma_bwd_device* device,
                                                        flashdma_bwd_selection* selection);
-/** Writes why, as text: every candidate row with the condition that failed; of arguments that no backward would take,
- * what is wrong with them. Returns the length without the final NUL, like snprintf. */
+/** Writes why, as text: which layout a mask's plan has and by which rule, and every candidate row with the condition
+ * that failed; of arguments that no backward would take, what is wrong with them. Returns the length without the final
+ * NUL, like snprintf. */
 FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
                                              char* text, size_t capacity);
 
@@ -357,9 +439,9 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_tuning(const flashdma_bwd_tu
 /** No more measurements, and no more writing after what is still unsaved: from now on choices are what they are. The
  * ranks of one job do this after some steps and compare their hashes, or all read one finished file from the start:
  *
- *     flashdma_bwd_freeze_tuning();
+ *     if (flashdma_bwd_freeze_tuning() != FLASHDMA_BWD_OK) return fail(flashdma_bwd_last_message());
  *     flashdma_bwd_tuning_state state = {.struct_size = sizeof state};
- *     flashdma_bwd_get_tuning(NULL, &state);
+ *     if (flashdma_bwd_get_tuning(NULL, &state) != FLASHDMA_BWD_OK) return fail(flashdma_bwd_last_message());
  *     if (!same_on_all_ranks(state.hash)) flashdma_bwd_set_tuning(&off);     with one answer for all ranks
  *
  * A deterministic problem (FLASHDMA_BWD_FLAG_DETERMINISTIC) must have the same kernel on every run, and a file may have

@@ -18,6 +18,8 @@ using Code = flashdma_bwd_code;
 using Tensor = flashdma_bwd_tensor;
 using PairTensor = flashdma_bwd_pair_tensor;
 using MaskPlan = flashdma_bwd_mask_plan;
+using PlanParts = flashdma_bwd_plan_parts;
+using PlanSummary = flashdma_bwd_plan_summary;
 using Selection = flashdma_bwd_selection;
 using Device = flashdma_bwd_device;
 using Stream = flashdma_bwd_stream;
@@ -81,6 +83,18 @@ inline Status plan_size(const Arguments& arguments, std::size_t& bytes) {
 /// Enqueues the building of a plan in caller-owned device memory.
 inline Status plan_build(const Arguments& arguments, void* memory, std::size_t bytes, Stream stream, MaskPlan& plan) {
   return detail::status(flashdma_bwd_plan_build(&arguments, memory, bytes, stream, &plan));
+}
+
+/// Where the parts of a plan lie in its device memory.
+inline Status plan_view(const MaskPlan& plan, PlanParts& parts) {
+  parts.struct_size = sizeof(PlanParts);
+  return detail::status(flashdma_bwd_plan_view(&plan, &parts));
+}
+
+/// The tiles that a reordered plan promises. `orders`: those at the beginning of the plan's memory, copied to the host.
+inline Status plan_summarize(const MaskPlan& plan, const flashdma_bwd_key_order* orders, PlanSummary& summary) {
+  summary.struct_size = sizeof(PlanSummary);
+  return detail::status(flashdma_bwd_plan_summarize(&plan, orders, &summary));
 }
 
 /// What would run on the current device, or on `device`.

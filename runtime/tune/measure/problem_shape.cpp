@@ -5,17 +5,17 @@
 #include <cmath>
 #include <string>
 
+#include "selection/key_layout.hpp"
+
 namespace flashdma_bwd::tune {
 namespace {
 
 constexpr double kSoftcap = 30;
-/// The fewest keys that the library reorders of its own accord.
-constexpr std::int64_t kFewestReorderedKeys = 2048;
 
 void set_mask(const Problem& problem, ProblemShape& shape) {
   bench::Problem& p = shape.problem;
   const double density = problem.mask_density / 1000.0;
-  shape.options.mask_density = problem.mask_density;
+  shape.options.mask_density = std::max(problem.mask_density, 1);  // as a caller says it, whose 0 is unknown
   shape.options.reuse_plan = true;
   p.keep_probability = density;
   if (problem.layout == KeyLayout::compacted) {
@@ -30,7 +30,8 @@ void set_mask(const Problem& problem, ProblemShape& shape) {
     // Of the pairs that causality leaves, the best w of s keys are 2 w/s - (w/s)^2.
     p.top_w = std::max<std::int64_t>(1, std::llround(keys * (1 - std::sqrt(1 - density))));
     p.width = std::max<std::int64_t>(1, std::llround(keys * density));
-    const bool reorders_itself = problem.seqlen_k >= kFewestReorderedKeys && problem.bias != BiasKind::tile;
+    const bool tile_bias = problem.bias == BiasKind::tile;
+    const bool reorders_itself = automatic_layout(false, tile_bias, problem.seqlen_k).layout == KeyLayout::reordered;
     shape.options.mask_layout = reorders_itself ? FLASHDMA_BWD_MASK_AUTO : FLASHDMA_BWD_MASK_REORDERED;
   }
 }
