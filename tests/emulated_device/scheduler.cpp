@@ -1,8 +1,11 @@
-// The emulated multiprocessors: CTAs as OS threads, threads as fibers, and who runs next.
+// The emulated multiprocessors: threads as fibers, and who runs next.
 #include "scheduler.hpp"
 
+#include <asm/prctl.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdarg>
@@ -10,6 +13,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
+#include <semaphore>
+#include <thread>
 
 // What kernels declare as `extern __shared__`: `shared`, in functions of C linkage, and flashdma_bwd::dynamic_shared.
 extern "C" {
@@ -65,10 +70,9 @@ std::uint64_t environment_number(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// All CTAs that are resident, and the copies in flight. Only who has the turn touches it.
+/// All CTAs that are resident, and the copies in flight.
 struct Device {
   std::mutex launches;
-  std::binary_semaphore host_turn{0};
   std::uint64_t seed = environment_number("FLASHDMA_BWD_EMULATED_SEED", 1);
   Random random{seed};
   bool divergent = environment_number("FLASHDMA_BWD_EMULATED_DIVERGENT", 0) != 0;
@@ -282,8 +286,8 @@ Warp& choose_warp(Cta& cta) {
   return *cta.runnable[at];
 }
 
-/// Runs the CTA's warps until another CTA has its turn.
-void run_cta(Cta& cta) {
+/// Runs the CTA's warps until another CTA has its turn. Returns which.  Not inline, as set_thread_pointer().
+__attribute__((noinline)) Cta* run_cta(Cta& cta) {
   Device& d = device();
   while (true) {
     if (cta.running && cta.live == 0) end_cta(cta);
@@ -291,8 +295,7 @@ void run_cta(Cta& cta) {
     if (d.looks_in_vain > kHopeless) fail("nobody can go on but those that look at memory in vain");
     if (!cta.running || cta.runnable.empty() || d.random.chance(d.policy.switches)) {
       Cta* const next = choose_cta();
-      if (next == nullptr) return d.host_turn.release();
-      if (next != &cta) return next->turn.release();
+      if (next != &cta) return next;
       continue;
     }
     Warp& warp = choose_warp(cta);
@@ -316,17 +319,20 @@ std::unique_ptr<Cta> new_cta() {
   cta->stacks = static_cast<std::byte*>(stacks);
   for (unsigned i = 0; i < kMostThreads; ++i) mprotect(cta->stacks + i * kStackBytes, kPageBytes, PROT_NONE);
   std::binary_semaphore ready{0};
-  cta->os_thread = std::thread([&ready, own = cta.get()] {
+  std::thread owner([&ready, own = cta.get()] {
+    own->thread_pointer = __builtin_thread_pointer();
     own->shared = reinterpret_cast<std::byte*>(::shared);
     ready.release();
-    while (true) {
-      own->turn.acquire();
-      run_cta(*own);
-    }
+    while (true) pause();
   });
-  cta->os_thread.detach();
+  owner.detach();
   ready.acquire();
   return cta;
+}
+
+/// Not inline: no address of thread-local storage may be kept over this.
+__attribute__((noinline)) void set_thread_pointer(void* to) {
+  if (syscall(SYS_arch_prctl, ARCH_SET_FS, to) != 0) std::abort();
 }
 
 /// Another mixture of early and late in every launch; both extremes occur.
@@ -532,9 +538,12 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& thread) {
   for (std::size_t i = 0; i < resident * shape.ctas_per_cluster; ++i)
     d.clusters[i / shape.ctas_per_cluster].ctas.push_back(d.ctas[i].get());
   for (Cluster& cluster : d.clusters) start_cluster(cluster);
-  Cta* const first = choose_cta();
-  first->turn.release();
-  d.host_turn.acquire();
+  void* const own = __builtin_thread_pointer();
+  for (Cta* next = choose_cta(); next != nullptr;) {
+    set_thread_pointer(next->thread_pointer);
+    next = run_cta(*next);
+  }
+  set_thread_pointer(own);
 }
 
 }  // namespace flashdma_bwd::emulated

@@ -1,5 +1,9 @@
 // The emulated multiprocessors: CTAs, their threads and who runs next.
 //
+// Shared memory is thread_local in device code compiled for the CPU, so that a CTA needs thread-local storage of its
+// own. It has that of an OS thread which does nothing else: the thread that launches runs the fibers of all CTAs and
+// changes its thread pointer with the CTA, which takes a fraction of what changing OS threads does.
+//
 // The next warp is chosen at random from a seed, so that every run of a program explores the same orders, and another
 // seed others. A warp's lanes run one after the other until each waits, before another warp does: as on a GPU, whose
 // warps stay converged where their lanes do the same. Device code may rely on that only where it says so;
@@ -14,8 +18,6 @@
 #include <functional>
 #include <memory>
 #include <random>
-#include <semaphore>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -127,8 +129,7 @@ struct Cluster {
 };
 
 struct Cta {
-  std::thread os_thread;
-  std::binary_semaphore turn{0};
+  void* thread_pointer = nullptr;  ///< of its thread-local storage
   void* scheduler_stack = nullptr;
   std::byte* shared = nullptr;
   std::byte* stacks = nullptr;
