@@ -54,13 +54,17 @@ struct Tiles {
 
 __attribute__((target_clones("avx512f", "avx2,fma", "default"))) void multiply(Tiles& t, int columns) {
   constexpr int kBlock = 16;
+  constexpr int kRowsAtOnce = 4;
   for (int first = 0; first < columns; first += kBlock)
-    for (int row = 0; row < kRows; ++row) {
-      float sums[kBlock];
-      for (int c = 0; c < kBlock; ++c) sums[c] = t.d[row][first + c];
+    for (int row = 0; row < kRows; row += kRowsAtOnce) {
+      float sums[kRowsAtOnce][kBlock];
+      for (int r = 0; r < kRowsAtOnce; ++r)
+        for (int c = 0; c < kBlock; ++c) sums[r][c] = t.d[row + r][first + c];
       for (int k = 0; k < kSteps; ++k)
-        for (int c = 0; c < kBlock; ++c) sums[c] += t.a[row][k] * t.b[k][first + c];
-      for (int c = 0; c < kBlock; ++c) t.d[row][first + c] = sums[c];
+        for (int r = 0; r < kRowsAtOnce; ++r)
+          for (int c = 0; c < kBlock; ++c) sums[r][c] += t.a[row + r][k] * t.b[k][first + c];
+      for (int r = 0; r < kRowsAtOnce; ++r)
+        for (int c = 0; c < kBlock; ++c) t.d[row + r][first + c] = sums[r][c];
     }
 }
 
