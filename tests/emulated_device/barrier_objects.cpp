@@ -96,8 +96,7 @@ void mbarrier_wait(std::uint32_t address, std::uint32_t parity) {
       return;
     }
     barrier.waiting.push_back(&running());
-    block(parity == 0 ? "mbarrier, parity 0," : "mbarrier, parity 1,", offset_of(address),
-          __builtin_return_address(0));
+    block(parity == 0 ? "mbarrier, parity 0," : "mbarrier, parity 1,", offset_of(address), __builtin_return_address(0));
   }
 }
 

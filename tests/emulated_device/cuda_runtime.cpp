@@ -59,17 +59,33 @@ CUresult encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t dim
   TensorMap m{};
   switch (type) {
     case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16: m.element_bytes = 2; break;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: m.element_bytes = 4; break;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT64: m.element_bytes = 8; break;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+      m.element_bytes = 2;
+      break;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+      m.element_bytes = 4;
+      break;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT64:
+      m.element_bytes = 8;
+      break;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
   switch (swizzle) {
-    case CU_TENSOR_MAP_SWIZZLE_NONE: m.swizzle_bytes = 0; break;
-    case CU_TENSOR_MAP_SWIZZLE_32B: m.swizzle_bytes = 32; break;
-    case CU_TENSOR_MAP_SWIZZLE_64B: m.swizzle_bytes = 64; break;
-    case CU_TENSOR_MAP_SWIZZLE_128B: m.swizzle_bytes = 128; break;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_TENSOR_MAP_SWIZZLE_NONE:
+      m.swizzle_bytes = 0;
+      break;
+    case CU_TENSOR_MAP_SWIZZLE_32B:
+      m.swizzle_bytes = 32;
+      break;
+    case CU_TENSOR_MAP_SWIZZLE_64B:
+      m.swizzle_bytes = 64;
+      break;
+    case CU_TENSOR_MAP_SWIZZLE_128B:
+      m.swizzle_bytes = 128;
+      break;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -180,11 +196,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = multiprocessors(); return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(kSharedBytes); return cudaSuccess;
-    default: return result(cudaErrorNotSupported);
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = multiprocessors();
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(kSharedBytes);
+      return cudaSuccess;
+    default:
+      return result(cudaErrorNotSupported);
   }
 }
 cudaError_t cudaDeviceSynchronize() {

@@ -1,9 +1,9 @@
 // What device code that is compiled for the CPU asks of the emulated device: where a thread is, how the threads of a
 // warp, a CTA and a cluster meet, barrier objects, copies and products.
 //
-// Every CUDA thread is a fiber, of which one runs at a time (scheduler.hpp). Threads change only in the calls below that
-// wait, so device code needs no locks. Addresses of shared
-// memory are offsets from the CTA's dynamic shared memory; the CTA's number in its cluster is in bits 24 and up.
+// Every CUDA thread is a fiber, of which one runs at a time (scheduler.hpp). Threads change only in the calls below
+// that wait, so device code needs no locks. Addresses of shared memory are offsets from the CTA's dynamic shared
+// memory; the CTA's number in its cluster is in bits 24 and up.
 #pragma once
 
 #include <vector_types.h>

@@ -155,7 +155,8 @@ void run_thread() {
   fiber.ended = true;
   warp.live &= ~(1u << fiber.place.lane);
   warp.runnable &= ~(1u << fiber.place.lane);
-  if (warp.live == 0 && (!warp.products.empty() || !warp.uncommitted.empty())) fail("a warp ends with products in flight");
+  if (warp.live == 0 && (!warp.products.empty() || !warp.uncommitted.empty()))
+    fail("a warp ends with products in flight");
   --fiber.cta->live;
   progress();
   complete_if_all_came(*fiber.cta, fiber.cta->barriers[0]);
@@ -299,6 +300,8 @@ __attribute__((noinline)) Cta* run_cta(Cta& cta) {
       continue;
     }
     Warp& warp = choose_warp(cta);
+    if (!warp.products.empty() && d.random.chance(d.policy.products / 8))
+      execute_products(warp, warp.products.size() - 1);
     const unsigned turned = d.random.chance(128) ? kWarpLanes - 1 : 0;
     const unsigned lanes = warp.runnable;  // who is woken meanwhile goes on with the others
     for (unsigned i = 0; i < kWarpLanes; ++i)
@@ -417,8 +420,7 @@ Slot* next_slots() {
 
 Slot* meet(const char* what, void (*perform)(Slot*)) {
   Warp& warp = *running().warp;
-  if (warp.arrived != 0 && warp.collective != what)
-    fail("lanes of a warp meet at %s and at %s", warp.collective, what);
+  if (warp.arrived != 0 && warp.collective != what) fail("lanes of a warp meet at %s and at %s", warp.collective, what);
   Slot* const slots = next_slots();
   const unsigned own = warp.collectives;
   warp.collective = what;
@@ -448,8 +450,7 @@ void barrier_sync(int name, unsigned threads) {
   barrier.waiting.push_back(&running());
   complete_if_all_came(cta, barrier);
   if (barrier.phase != own) leave();  // not ahead of the others
-  while (barrier.phase == own)
-    block("barrier.sync", static_cast<std::uint64_t>(name), __builtin_return_address(0));
+  while (barrier.phase == own) block("barrier.sync", static_cast<std::uint64_t>(name), __builtin_return_address(0));
 }
 
 void barrier_cluster_sync() {
@@ -521,8 +522,7 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& thread) {
   Device& d = device();
   const std::lock_guard lock(d.launches);
   const unsigned clusters = shape.grid.x * shape.grid.y * shape.grid.z / shape.ctas_per_cluster;
-  const std::size_t resident =
-      std::min<std::size_t>(environment_number("FLASHDMA_BWD_EMULATED_RESIDENT", 1), clusters);
+  const std::size_t resident = std::min<std::size_t>(environment_number("FLASHDMA_BWD_EMULATED_RESIDENT", 1), clusters);
   d.shape = shape;
   d.thread = &thread;
   d.policy = choose_policy(d.random, resident * shape.ctas_per_cluster > 1);

@@ -50,7 +50,8 @@ void multiply(Slot* slots) {
     lanes[lane] = take<MmaOperands>(slots[lane]);
     for (std::size_t i = 0; i < 8; ++i)
       a[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2] = value(lanes[lane].a[i / 2], i % 2);
-    for (std::size_t i = 0; i < 4; ++i) b[i / 2 * 8 + lane % 4 * 2 + i % 2][lane / 4] = value(lanes[lane].b[i / 2], i % 2);
+    for (std::size_t i = 0; i < 4; ++i)
+      b[i / 2 * 8 + lane % 4 * 2 + i % 2][lane / 4] = value(lanes[lane].b[i / 2], i % 2);
   }
   for (std::size_t lane = 0; lane < kWarpLanes; ++lane) {
     for (std::size_t i = 0; i < 4; ++i)

@@ -1,5 +1,6 @@
-// wgmma.mma_async, a warp's 16 rows at a time. A product is executed when its group is committed or when it is waited
-// for, so that operands that are given back too early have other values; until then its accumulators are NaN.
+// wgmma.mma_async, a warp's 16 rows at a time. A product is executed at any time between the commit of its group and
+// the wait for it, so that operands that are given back too early have other values; until then its accumulators are
+// NaN.
 #include <algorithm>
 #include <limits>
 
@@ -27,7 +28,8 @@ struct Operand {
         stride(static_cast<std::uint32_t>(descriptor >> 32 & 0x3fff) << 4) {
     constexpr std::uint32_t kSwizzles[] = {0, 128, 64, 32};
     swizzle_bytes = kSwizzles[descriptor >> 62];
-    if (swizzle_bytes == 0 || (descriptor >> 49 & 7) != 0) fail("a descriptor without a swizzle, or with a base offset");
+    if (swizzle_bytes == 0 || (descriptor >> 49 & 7) != 0)
+      fail("a descriptor without a swizzle, or with a base offset");
   }
   /// Eight elements that lie together: of a row of M or N, from step `step` on; or, transposed, of a step, from `row`
   /// on.
@@ -37,8 +39,7 @@ struct Operand {
     const std::uint32_t row_of_atom = transposed ? k : r;
     const std::uint32_t within = transposed ? r * 2 % swizzle_bytes : k * 2;
     const std::uint32_t beyond = transposed ? r * 2 / swizzle_bytes * leading : 0;
-    const std::uint32_t address =
-        start + beyond + row_of_atom / 8 * stride + row_of_atom % 8 * swizzle_bytes + within;
+    const std::uint32_t address = start + beyond + row_of_atom / 8 * stride + row_of_atom % 8 * swizzle_bytes + within;
     const std::uint32_t at = swizzled(address & 0x3ffff, swizzle_bytes);
     std::array<std::uint16_t, 8> elements;
     read_shared(cta, at, 16, elements.data());
@@ -102,13 +103,15 @@ void read_b(Tiles& t, const Product& p, Cta& cta) {
     for (int k = 0; k < kSteps; ++k)
       for (int column = 0; column < p.n; column += 8) {
         const auto elements = operand.eight(cta, column, k, true);
-        for (std::size_t i = 0; i < 8; ++i) t.b[k][static_cast<std::size_t>(column) + i] = to_float(elements[i], p.bf16);
+        for (std::size_t i = 0; i < 8; ++i)
+          t.b[k][static_cast<std::size_t>(column) + i] = to_float(elements[i], p.bf16);
       }
   else
     for (int column = 0; column < p.n; ++column)
       for (int k = 0; k < kSteps; k += 8) {
         const auto elements = operand.eight(cta, column, k, false);
-        for (std::size_t i = 0; i < 8; ++i) t.b[static_cast<std::size_t>(k) + i][column] = to_float(elements[i], p.bf16);
+        for (std::size_t i = 0; i < 8; ++i)
+          t.b[static_cast<std::size_t>(k) + i][column] = to_float(elements[i], p.bf16);
       }
 }
 

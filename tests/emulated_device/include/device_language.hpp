@@ -225,7 +225,8 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = std::uint64_t{b} << 32 | a;
   unsigned result = 0;
-  for (unsigned i = 0; i < 4; ++i) result |= static_cast<unsigned>(bytes >> (selector >> i * 4 & 7u) * 8 & 0xffu) << i * 8;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> (selector >> i * 4 & 7u) * 8 & 0xffu) << i * 8;
   return result;
 }
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
