@@ -268,6 +268,12 @@ cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return cudaFree(memory);
+}
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* all) {
   *free_bytes = *all = std::size_t{4} << 30;
   return cudaSuccess;
