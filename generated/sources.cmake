@@ -58,8 +58,10 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d192_bf16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d192_bf16_hopper_m64n128_wg2_q2_do2_ds2_r40c232_pair.cu
+    kernels/sm90/bwd_sm90_d192_bf16_hopper_m64n96_wg2_q2_do1_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d192_fp16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d192_fp16_hopper_m64n128_wg2_q2_do2_ds2_r40c232_pair.cu
+    kernels/sm90/bwd_sm90_d192_fp16_hopper_m64n96_wg2_q2_do1_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d256_bf16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair.cu
     kernels/sm90/bwd_sm90_d256_fp16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu

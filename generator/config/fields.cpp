@@ -24,11 +24,11 @@ constexpr std::int64_t kWarpCounts[] = {4, 8};
 constexpr std::int64_t kWarpShares[] = {1, 2, 4, 8};
 constexpr std::int64_t kStageCounts[] = {1, 2};
 constexpr std::int64_t kHopperBlockM[] = {64, 128};
-constexpr std::int64_t kHopperBlockN[] = {128};
+constexpr std::int64_t kHopperBlockN[] = {96, 128};
 constexpr std::int64_t kConsumerWarpgroups[] = {2};
 constexpr std::int64_t kHopperStageCounts[] = {2, 3};
 constexpr std::int64_t kHopperDOutStageCounts[] = {1, 2, 3};
-constexpr std::int64_t kDsStageCounts[] = {2, 4};
+constexpr std::int64_t kDsStageCounts[] = {1, 2, 4};
 constexpr std::int64_t kMostSms = 100000;
 
 constexpr std::span<const std::string_view> words_of_one(KernelFamily family) {

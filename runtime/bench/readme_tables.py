@@ -89,6 +89,33 @@ def dynamic():
     return table("b h h_kv d s w | active pairs | plan and backward | planned | flash-dmattn", rows)
 
 
+def sparse():
+    """Problems with a mask beside the same without one, which comes before them."""
+    ms = {result["problem"]: result["ms"] for result in results("h200_sparse")["results"]}
+    rows = []
+    for result in results("h200_sparse")["results"]:
+        problem = result["problem"]
+        if " mask=" not in problem:
+            continue
+        shape, mask = problem.rsplit(" mask=", 1)
+        dense = ms[shape.removesuffix(" causal")]
+        if mask.startswith("random"):  # for the pairs that causality leaves
+            dense, tiles = ms[shape], "all"
+        else:
+            tiles = f"{100 * result['plan']['predicted_tiles'] / result['plan']['all_tiles']:.1f} %" if "all_tiles" in result.get("plan", {}) else "-"
+        rows.append(f"{shape} | {mask} | {100 * result['active_fraction']:.1f} % | {tiles} | {result['ms']:.3f} | {dense:.3f}")
+    return table("problem | mask | active pairs | active tiles | planned | without the mask", rows)
+
+
+def utilisation():
+    rows = [
+        f"{fields(result['problem'])['d']} | {result['tensor_pipe']:.0f} % | {result['shared_memory']:.0f} % | {result['l2']:.0f} % | "
+        f"{result['dram']:.0f} % | {result['issue_slots']:.0f} %"
+        for result in results("utilisation/h200")["results"]
+    ]
+    return table("d | tensor pipe | shared memory | L2 | DRAM | issue slots", rows)
+
+
 def features():
     ms = {result["problem"]: result["ms"] for result in results("h200_features")["results"]}
 
@@ -196,7 +223,7 @@ def commits():
     names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_ampere_others": "its other problems",
              "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
              "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
-             "h200_density_d64": "the plots", "h200_density_d128": "the plots"}
+             "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots"}
     unnamed = {path.stem for path in RESULTS.glob("*.json") if "flash_dmattn" not in path.stem} - names.keys()
     if unnamed:
         sys.exit(f"readme_tables.py: commits() does not say what {', '.join(sorted(unnamed))} measured")
@@ -209,7 +236,7 @@ def commits():
     return f"The figures are of commit {parts[0]}" + "".join(f", {part}" for part in parts[1:]) + "."
 
 
-TABLES = [commits, dense, ampere, ampere_others, dynamic, features, tile_bias, small, build, host]
+TABLES = [commits, dense, ampere, ampere_others, dynamic, sparse, utilisation, features, tile_bias, small, build, host]
 
 
 def main():

@@ -250,7 +250,8 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
   p.piece_slots = static_cast<int>(split.slots);
   p.whole_items = split.whole_items;
   p.ctas = static_cast<int>(split.whole_items + split.entries);
-  p.bias_pieces = split.most_pieces;
+  // Where sums may come in any order, pieces add to one row.
+  p.bias_pieces = is_deterministic(a) ? split.most_pieces : 1;
   p.work = workspace.take<WorkItem>(split.entries);
   p.item_steps = workspace.take<std::int32_t>(p.items - p.whole_items);
   p.piece_arrivals = workspace.take<std::int32_t>(split.slots * kPieceParts);

@@ -70,11 +70,14 @@ Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
 }
 
 /// Where only the device knows the items' steps.
-Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, int asked_for) {
+Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, const SplitRequest& request) {
+  const int asked_for = request.piece_steps;
   // No item is longer than if it saw everything.
   const int shortest = asked_for > 0 ? asked_for : shortest_piece(p.overhead);
   const int longest = static_cast<int>(std::min<std::int64_t>(most_steps, kAllSteps));
-  const int most = pieces_of(longest, shortest);
+  // Where the device chooses, it may cut as ItemCuts does, whose first and last pieces may be shorter.
+  const int most = asked_for > 0 || request.deterministic ? pieces_of(longest, shortest)
+                                                          : std::min(longest / shortest + 2, kMostCutPieces);
   // The bound keeps numbers of CTAs in range; there is no memory for so many slots.
   std::int64_t slots =
       std::min<std::int64_t>(std::int64_t{p.items} * most, std::numeric_limits<int>::max() / 2 - p.items);
@@ -107,7 +110,7 @@ ItemOrder order_of_unknown_items(const BackwardParameters& p) {
 
 Split choose_split(const BackwardParameters& p, const SplitRequest& request, std::int64_t most_steps) {
   const int asked_for = request.piece_steps;
-  if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, asked_for);
+  if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, request);
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
   const Split split = split_all_items(p, whole);

@@ -51,15 +51,17 @@ bool KernelName::copies_bias() const {
 }
 
 bool copies_move_bias(const Arguments& a) {
-  const bool compacted =
-      a.plan != nullptr ? a.plan->layout == FLASHDMA_BWD_LAYOUT_COMPACTED : a.mask.data != nullptr && a.mask.rows == 1;
+  // A tile bias keeps the natural layout, unless another is asked for.
+  const bool natural = a.plan != nullptr ? a.plan->layout == FLASHDMA_BWD_LAYOUT_NATURAL
+                                         : a.mask.data == nullptr || a.mask_layout == FLASHDMA_BWD_MASK_AUTO ||
+                                               a.mask_layout == FLASHDMA_BWD_MASK_NATURAL;
   const auto movable = [&](const PairTensor& t) {
     const bool every_pair = t.rows == a.seqlen_q && t.columns == a.seqlen_k && t.rows > 0;
     const bool row_strides = t.rows == 1 || (t.stride_row > 0 && t.stride_row % 8 == 0);
     const bool other_strides = (t.batch == 1 || t.stride_batch % 8 == 0) && (t.heads == 1 || t.stride_head % 8 == 0);
     return every_pair && row_strides && other_strides && reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0;
   };
-  if (compacted || !movable(a.bias)) return false;
+  if (!natural || !movable(a.bias)) return false;
   const PairTensor& d = a.d_bias;
   return d.data == nullptr ||
          (movable(d) && d.columns % 8 == 0 && d.data_type == a.data_type && d.batch == a.batch && d.heads == a.heads);

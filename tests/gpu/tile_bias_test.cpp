@@ -249,7 +249,8 @@ TEST_CASE("kernels that move a tile bias refuse those that copies cannot move", 
     other.bias.shape.columns = false;
     check_refused(other);
     other = spec;
-    other.mask = {.structure = MaskStructure::bernoulli, .shape = {.rows = false}};
+    other.mask = {
+        .structure = MaskStructure::bernoulli, .shape = {.rows = false}, .layout = FLASHDMA_BWD_MASK_COMPACTED};
     check_refused(other);
   }
   CHECK(refused > 0);

@@ -1,17 +1,11 @@
-// How items are split into pieces: the arithmetic, the host's choice, and the work table, whose writer runs on the
-// host.
+// How items are split into pieces: the arithmetic, and the host's choice.
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <random>
 #include <set>
-#include <tuple>
 #include <vector>
 
-// Device code, compiled for the host by way of host/common/launch_kernel.hpp.
-#include "common/launch_kernel.hpp"
-// The other headers need what that one defines.
-#include "common/work_table.cuh"
+#include "kernels/work_table_checks.hpp"
 #include "split.hpp"
 #include "support/catch.hpp"
 #include "tile_steps.hpp"
@@ -40,245 +34,6 @@ TEST_CASE("every step is in exactly one piece, and pieces are as long as each ot
   CHECK(pieces_of(kAllSteps, kAllSteps) == 1);
   CHECK(pieces_of(kAllSteps, 1) == kMostPieces);
   CHECK(first_step_of(kAllSteps, kMostPieces, kMostPieces) == kAllSteps);
-}
-
-void write_work_table(const BackwardParameters p) {
-  WorkTableWriter(p).run();
-}
-
-/// A problem with everything that the table's writer and its readers need.
-struct Table {
-  BackwardParameters p;
-  std::vector<std::uint32_t> entries;
-  std::vector<std::int32_t> counts;
-  std::vector<std::int32_t> steps, arrivals;
-  std::vector<WorkItem> work;
-  std::int32_t turns = 0;
-
-  void write(const Split& split) {
-    p.order = split.order;
-    p.piece_steps = split.piece_steps;
-    p.piece_slots = static_cast<int>(split.slots);
-    p.whole_items = split.whole_items;
-    p.ctas = static_cast<int>(split.whole_items + split.entries);
-    steps.assign(static_cast<std::size_t>(p.items - p.whole_items), -7);
-    arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
-    work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7});
-    p.item_steps = steps.data();
-    p.piece_arrivals = arrivals.data();
-    p.work = work.data();
-    REQUIRE(launch_kernel(write_work_table, dim3(1), kTableThreads, 0, nullptr, p) == cudaSuccess);
-  }
-};
-
-using Steps = std::multiset<std::tuple<int, int, bool>>;  // head, query tile, whether it is partial
-
-/// What the CTA with this item takes.
-Steps steps_of(const BackwardParameters& p, const KeyItem& item) {
-  Steps steps;
-  HeadWalk walk = {};
-  for (int h = 0; h < p.heads_per_item; ++h) {
-    find_head(walk, item, p, h, p.block_m, p.block_n);
-    for (int i = 0; i < walk.count; ++i) {
-      const TileStep step = step_of(walk, i);
-      steps.insert({walk.head, step.tile, step.partial});
-    }
-  }
-  return steps;
-}
-
-/// Checks a table against the items. Returns the most pieces that an item has.
-int check_table(const Table& table) {
-  const BackwardParameters& p = table.p;
-  std::map<int, std::vector<WorkItem>> pieces;
-  std::set<int> slots;
-  bool idle = false;
-  int last_item = -1;
-  bool unsplit = false;
-  for (const WorkItem& work : table.work) {
-    if (work.item < 0) {
-      REQUIRE(work.item == -1);
-      idle = true;
-      continue;
-    }
-    REQUIRE_FALSE(idle);  // those without work come last
-    REQUIRE(work.item >= p.whole_items);
-    REQUIRE(work.item < p.items);
-    if (p.d_q_turns != nullptr) {
-      REQUIRE(work.item >= last_item);
-    } else {
-      if (work.pieces > 1) REQUIRE_FALSE(unsplit);
-      unsplit = work.pieces == 1;
-    }
-    last_item = work.item;
-    pieces[work.item].push_back(work);
-    if (work.pieces > 1) {
-      REQUIRE(work.slot + work.piece < p.piece_slots);
-      REQUIRE(slots.insert(work.slot + work.piece).second);
-    }
-  }
-  for (std::int32_t arrivals : table.arrivals) REQUIRE(arrivals == 0);
-
-  int most = 1;
-  BackwardParameters whole = p;
-  whole.whole_items = p.items;
-  std::map<int, Steps> taken;
-  for (int cta = 0; cta < p.whole_items; ++cta) {
-    KeyItem item;
-    if (!find_item(item, p, cta, p.block_n)) continue;
-    REQUIRE(item.pieces == 1);
-    pieces[cta].push_back({cta, 0, 1, 0, 0});
-    taken[cta] = steps_of(p, item);
-  }
-  int cta = p.whole_items;
-  for (; cta < p.ctas && table.work[static_cast<std::size_t>(cta - p.whole_items)].item >= 0; ++cta) {
-    KeyItem item;
-    REQUIRE(find_item(item, p, cta, p.block_n));
-    const Steps own = steps_of(p, item);
-    const WorkItem& work = table.work[static_cast<std::size_t>(cta - p.whole_items)];
-    REQUIRE(static_cast<int>(own.size()) >= work.steps / work.pieces);
-    REQUIRE(static_cast<int>(own.size()) <= (work.steps + work.pieces - 1) / work.pieces);
-    taken[work.item].insert(own.begin(), own.end());
-  }
-  KeyItem nothing;
-  for (; cta < p.ctas; ++cta) REQUIRE_FALSE(find_item(nothing, p, cta, p.block_n));
-  for (int i = 0; i < p.items; ++i) {
-    KeyItem item;
-    const bool has_keys = find_item(item, whole, i, p.block_n);
-    REQUIRE(has_keys == (pieces.count(i) != 0));
-    if (!has_keys) continue;
-    const std::vector<WorkItem>& own = pieces[i];
-    for (std::size_t piece = 0; piece < own.size(); ++piece) {
-      REQUIRE(own[piece].piece == static_cast<int>(piece));
-      REQUIRE(own[piece].pieces == static_cast<int>(own.size()));
-      REQUIRE(own[piece].slot == own[0].slot);
-    }
-    REQUIRE(taken[i] == steps_of(whole, item));
-    most = std::max(most, static_cast<int>(own.size()));
-  }
-  return most;
-}
-
-void lay_out(BackwardParameters& p) {
-  p.key_tiles = (p.seqlen_k + p.block_n - 1) / p.block_n;
-  p.query_tiles = (p.seqlen_q + p.block_m - 1) / p.block_m;
-  p.items = p.key_tiles * p.batch * (p.heads / p.heads_per_item);
-}
-
-TEST_CASE("a work table has every step of every item once, whoever chose the length of pieces") {
-  std::mt19937 generator(13);
-  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
-  int several = 0, three = 0, chosen_several = 0;
-  for (int round = 0; round < 60; ++round) {
-    Table table;
-    BackwardParameters& p = table.p;
-    p.batch = draw(1, 3);
-    p.heads_kv = 1;
-    p.heads_per_item = draw(1, 3);
-    p.heads = p.heads_per_item * draw(1, 2);
-    p.block_m = 64;
-    p.block_n = draw(0, 1) == 0 ? 64 : 128;
-    p.seqlen_q = draw(1, 4000);
-    p.seqlen_k = draw(1, 1500);
-    p.running = draw(1, 150);
-    p.overhead = draw(1, 4);
-    if (draw(0, 1) == 0) p.window_right = 0;
-    if (draw(0, 2) == 0) p.window_left = draw(0, 700);
-    if (draw(0, 2) == 0) p.d_q_turns = &table.turns;
-    std::vector<std::int32_t> q{0}, k{0};
-    if (draw(0, 2) == 0) {
-      for (int b = 0; b < p.batch; ++b) {
-        q.push_back(q.back() + draw(0, p.seqlen_q));
-        k.push_back(k.back() + draw(0, p.seqlen_k));
-      }
-      p.cu_seqlens_q = q.data();
-      p.cu_seqlens_k = k.data();
-    }
-    lay_out(p);
-    const bool lists = draw(0, 1) == 0;
-    if (lists) {
-      // Any list of any length: what a mask may leave.
-      p.list_heads = p.heads;
-      const int count = p.batch * p.heads * p.key_tiles;
-      for (int list = 0; list < count; ++list) {
-        const int length = draw(0, 3) == 0 ? p.query_tiles : draw(0, p.query_tiles / 4);
-        table.counts.push_back(length);
-        for (int tile = 0; tile < p.query_tiles; ++tile)
-          table.entries.push_back(tile < length ? static_cast<std::uint32_t>(tile) * 2 + (tile % 3 == 0 ? 1 : 0) : ~0u);
-      }
-      p.list_entries = table.entries.data();
-      p.list_counts = table.counts.data();
-    }
-    const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
-    Split split = split_items(p, {.masked = lists, .deterministic = p.d_q_turns != nullptr, .piece_steps = asked_for});
-    if (draw(0, 1) == 0) {
-      const int blocks = draw(0, 2);
-      split.order.block_groups = std::max(p.items / p.key_tiles / 3, 1);
-      split.order.tail_groups = std::max(p.items / p.key_tiles - blocks * split.order.block_groups, 0);
-    }
-    INFO("round " << round << ": " << p.items << " items, lists " << lists << ", asked for " << asked_for << ", slots "
-                  << split.slots);
-    if (split.slots == 0) continue;
-    table.write(split);
-    const int most = check_table(table);
-    REQUIRE(most <= split.most_pieces);
-    several += most > 1 ? 1 : 0;
-    three += most > 2 ? 1 : 0;
-    chosen_several += asked_for == 0 && most > 1 ? 1 : 0;
-  }
-  CHECK(several > 20);
-  CHECK(three > 10);
-  CHECK(chosen_several > 5);
-}
-
-BackwardParameters dense(int batch, int heads, int length, bool causal, int block_m = 128) {
-  BackwardParameters p;
-  p.batch = batch;
-  p.heads = p.heads_kv = heads;
-  p.block_m = block_m;
-  p.block_n = 128;
-  p.seqlen_q = p.seqlen_k = length;
-  p.running = 132;
-  p.overhead = overhead_in_steps(block_m, 128, 64);
-  if (causal) p.window_right = 0;
-  lay_out(p);
-  return p;
-}
-
-/// Several heads share a KV head, and an item.
-BackwardParameters grouped_dense(int batch, int heads, int heads_per_item, int length) {
-  BackwardParameters p = dense(batch, heads, length, true, 64);
-  p.heads_kv = heads / heads_per_item;
-  p.heads_per_item = heads_per_item;
-  lay_out(p);
-  return p;
-}
-
-TEST_CASE("the device chooses as the host does") {
-  int splits = 0;
-  for (int heads : {1, 2, 3, 7, 16})
-    for (int length : {300, 1024, 2048, 4096, 6000})
-      for (bool causal : {false, true}) {
-        Table table;
-        table.p = dense(1, heads, length, causal);
-        const Split split = split_items(table.p, {.deterministic = true});
-        if (split.slots == 0) continue;
-        ++splits;
-        INFO(heads << " heads, " << length << ", causal " << causal);
-        table.write(split);
-        check_table(table);
-        const auto slots = std::count_if(table.work.begin(), table.work.end(),
-                                         [](const WorkItem& w) { return w.item >= 0 && w.pieces > 1; });
-        REQUIRE(slots == split.slots);
-        Table chosen;
-        chosen.p = table.p;
-        Split unchosen = split;
-        unchosen.piece_steps = 0;
-        chosen.write(unchosen);
-        REQUIRE(check_table(chosen) == split.most_pieces);
-        for (std::size_t i = 0; i < table.work.size(); ++i) REQUIRE(chosen.work[i].piece == table.work[i].piece);
-      }
-  CHECK(splits > 20);
 }
 
 TEST_CASE("last items that may not be split are ordered all the same") {
@@ -427,8 +182,8 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
   CHECK(split_items(dense(2, 64, 2048, true, 64), {.masked = true}).order.tail_groups == 8);
   CHECK(split_items(dense(1, 4, 8192, true, 64), {.masked = true}).order.tail_groups == 2);
   CHECK(split_items(dense(1, 1, 8192, true, 64), {.masked = true}).order.tail_groups == 1);
-  // In a reordered layout the tail is left out where all tiles of the keys in use start at once, and is all groups
-  // where the keys keep their order.
+  // In a reordered layout the tail is left out where all tiles of the keys in use start at once, but not where the keys
+  // keep their order.
   BackwardParameters p = dense(1, 4, 8192, true, 64);
   p.order = {1, 2};
   KeyOrder keys{132 / 4 * 128, 0, 0, 0};
@@ -436,8 +191,8 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
   CHECK(order_of_items(p, 4, p.block_n).tail_groups == 0);
   ++keys.keys;
   CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
-  keys.natural = 1;
-  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 4);
+  keys = {1, 1, 0, 0};
+  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
 }
 
 TEST_CASE("in deterministic mode blocks have as many groups as some four CTAs to a head leave") {
@@ -563,38 +318,6 @@ TEST_CASE("whole rounds of items stay whole") {
     CHECK(split_items(dense(1, 11 * rounds, 1536, false), {}).slots == 0);
     CHECK(split_items(dense(1, 11 * rounds + 1, 1536, false), {}).whole_items == 132 * rounds);
   }
-}
-
-TEST_CASE("a long column among many short ones is split") {
-  Table table;
-  BackwardParameters& p = table.p;
-  p.batch = 1;
-  p.heads = p.heads_kv = p.list_heads = 4;
-  p.block_m = 64;
-  p.block_n = 128;
-  p.seqlen_q = p.seqlen_k = 16384;
-  p.running = 132;
-  lay_out(p);
-  for (int head = 0; head < p.heads; ++head)
-    for (int tile = 0; tile < p.key_tiles; ++tile) {
-      table.counts.push_back(tile == 0 ? p.query_tiles : 9);
-      for (int i = 0; i < p.query_tiles; ++i) table.entries.push_back(static_cast<std::uint32_t>(i) * 2);
-    }
-  p.list_entries = table.entries.data();
-  p.list_counts = table.counts.data();
-  const Split split = split_items(p, {.masked = true});
-  REQUIRE(split.slots > 0);
-  REQUIRE(split.piece_steps == 0);
-  table.write(split);
-  check_table(table);
-  int split_items_seen = 0;
-  for (const WorkItem& work : table.work)
-    if (work.item >= 0 && work.pieces > 1) {
-      CHECK(place_of_item(work.item, p.key_tiles, p.heads, p.order).key_tile == 0);
-      CHECK(work.pieces >= 4);
-      split_items_seen += work.piece == 0 ? 1 : 0;
-    }
-  CHECK(split_items_seen == 4);
 }
 
 }  // namespace

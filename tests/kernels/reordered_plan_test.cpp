@@ -106,6 +106,16 @@ HostMask full_mask(int batch, int heads, int queries, int keys) {
   return mask;
 }
 
+TEST_CASE("without queries no key is active, whatever the memory held") {
+  const HostMask mask{1, 2, 0, 200, 0, std::vector<std::uint8_t>(1)};
+  const BuiltPlan built = build(mask.view(), false);
+  for (int h = 0; h < 2; ++h) CHECK(built.plan.orders[h].keys == 0);
+  for (int key = 0; key < 2 * mask.keys; ++key) {
+    REQUIRE(built.plan.intervals.from_end[key] == 0);
+    REQUIRE(built.plan.intervals.ends[key] == 0);
+  }
+}
+
 TEST_CASE("a warp gathers the atoms of several pairs of query atoms as of one") {
   std::mt19937 generator(29);
   const HostMask mask = interval_mask(generator, 1, 2, 500, 300);

@@ -353,7 +353,9 @@ TEST_CASE("which tile biases tensor copies can move") {
       {"the stride of heads", [](A& a) { a.bias.stride_head = 128 * 100 + 4; }, false},
       {"the gradient's stride of sequences", [](A& a) { a.d_bias.stride_batch = 4 * 128 * 100 + 1; }, false},
       {"a stride that no map holds", [](A& a) { a.bias.stride_batch = std::int64_t{1} << 39; }, false},
-      {"one mask for all queries", [](A& a) { a.mask.data = a.q.data, a.mask.rows = 1; }, false},
+      {"one mask for all queries", [](A& a) { a.mask.data = a.q.data, a.mask.rows = 1; }, true},
+      {"a mask that is to be compacted",
+       [](A& a) { a.mask.data = a.q.data, a.mask.rows = 1, a.mask_layout = FLASHDMA_BWD_MASK_COMPACTED; }, false},
   };
   for (const Case& c : cases) {
     INFO(c.name);

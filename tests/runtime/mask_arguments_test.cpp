@@ -235,6 +235,7 @@ TEST_CASE("the layout and the size of a plan of every encoding, and what explain
                             {FLASHDMA_BWD_ENCODING_BLOCKS, 1, 1, "mask compacted", "64 queries x 128 keys"}}) {
     SmallProblem problem;
     Arguments& a = problem.arguments;
+    a.bias.data = a.d_bias.data = nullptr;  // a tile bias would keep the natural layout
     std::size_t of_bytes = 0, bytes = 0;
     a.mask = problem.pairs(0, kBatch, kHeads, e.rows == kQueries || e.rows == 2 ? kQueries : 1, kKeys);
     CHECK(plan_size(a, of_bytes).ok());
@@ -393,6 +394,11 @@ TEST_CASE("explain and select say which layout a mask has, explain by which rule
   check(FLASHDMA_BWD_LAYOUT_REORDERED, "\nlayout: reordered (each mask decides on the device, ");
   a.bias = {&byte, FLASHDMA_BWD_BF16, 0, 1, 1, 2048, 2048, 0, 0, 2048, 1};
   check(FLASHDMA_BWD_LAYOUT_NATURAL, "\nlayout: natural (tile bias: ");
+  a.mask.rows = 1;
+  check(FLASHDMA_BWD_LAYOUT_NATURAL, "\nlayout: natural (tile bias: ");
+  a.mask_layout = FLASHDMA_BWD_MASK_COMPACTED;
+  check(FLASHDMA_BWD_LAYOUT_COMPACTED, "\nlayout: compacted (asked for)\n");
+  a.mask.rows = 2048;
   a.mask_layout = FLASHDMA_BWD_MASK_REORDERED;
   check(FLASHDMA_BWD_LAYOUT_REORDERED, "\nlayout: reordered (asked for)\n");
   a.bias = {};

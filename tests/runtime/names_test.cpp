@@ -49,6 +49,13 @@ std::vector<TileConfig> all_tiles() {
               tile.several_items = several;
               add_if_allowed(tiles, tile);
             }
+  for (const int do_stages : {1, 2}) {
+    TileConfig tile = hopper_tile();
+    tile.block_n = 96;
+    tile.do_stages = do_stages;
+    tile.ds_stages = 3 - do_stages;
+    add_if_allowed(tiles, tile);
+  }
   return tiles;
 }
 
@@ -60,6 +67,7 @@ TEST_CASE("tile names round trip and differ") {
   REQUIRE(tiles.size() > 1000);
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.cta_pair; }));
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.several_items; }));
+  REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.block_n == 96; }));
   for (const TileConfig& tile : tiles) {
     const std::string name = tile_name(tile);
     const Parsed<TileConfig> parsed = parse_tile_name(name);

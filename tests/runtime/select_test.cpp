@@ -194,7 +194,7 @@ TEST_CASE("a row of the Hopper family decides like any other, by its own shared 
   CHECK(contains(explain_selection(kH100, problem, rows), "hopper_m64n128_wg2_q2_do2_ds2_r24c240: chosen"));
 }
 
-TEST_CASE("on sm90 two CTAs share an item where the head dim is above 128, unless the bias is in their way") {
+TEST_CASE("on sm90 the head dim decides who shares an item above 128, unless the bias is in the way") {
   ProblemSource source(6);
   for (int i = 0; i < 20000; ++i) {
     const Problem problem = source.next();
@@ -204,10 +204,13 @@ TEST_CASE("on sm90 two CTAs share an item where the head dim is above 128, unles
     REQUIRE(result.config.architecture == Architecture::sm90);
     // They read no tile bias, and at head dim 256 have no room for a key bias and a softcap.
     const bool both = problem.bias == BiasKind::key_vector && problem.softcap;
-    const bool pair = problem.head_dim > 128 && problem.bias != BiasKind::tile && !(problem.head_dim > 192 && both);
-    REQUIRE(result.config.tile.cta_pair == pair);
+    const bool hopper = problem.head_dim > 128 && problem.bias != BiasKind::tile && !(problem.head_dim > 192 && both);
+    // Up to 192, without a mask, one CTA holds transposed gradients of 96 keys, but not with a key bias and a softcap.
+    const bool transposed = hopper && problem.head_dim <= 192 && !both && !problem.masked;
+    REQUIRE(accumulates_transposed(result.config.tile) == transposed);
+    REQUIRE(result.config.tile.cta_pair == (hopper && !transposed));
     if (problem.head_dim > 128)
-      REQUIRE(result.config.tile.family == (pair ? KernelFamily::hopper : KernelFamily::ampere));
+      REQUIRE(result.config.tile.family == (hopper ? KernelFamily::hopper : KernelFamily::ampere));
   }
 }
 

@@ -146,6 +146,7 @@ flashdma_bwd_tensor Problem::make_tensor(Buffer& buffer, std::string_view name, 
   tensor.stride_row = one_row ? 0 : layout.heads_outer ? unit : heads * unit;
   tensor.stride_batch = stored_rows * heads * unit + layout.batch_padding;
   const std::int64_t batches = spec_.lengths_q.empty() ? spec_.batch : 1;
+  if (stored_rows == 1 && !one_row && spec_.lengths_q.empty()) tensor.stride_row = kIgnoredStride;
   // The last unit's padding and the last batch's lie within the buffer too: they are canaries.
   buffer = make_buffer(name, batches * tensor.stride_batch, 2, layout.shift);
   tensor.data = buffer.data;

@@ -3,7 +3,7 @@
 //   sm90 head_dim=64 bias=tile bias_copies=yes softcap=no => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile; one buffer of the bias is what fits beside it
 // configs/tables/sm90.yaml:21
 //   sm90 head_dim=64 bias=none softcap=yes causal=no => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: as above, where a CTA takes one item
-// configs/tables/sm90.yaml:25
+// configs/tables/sm90.yaml:26
 //   sm90 head_dim=64 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile; 24 and 240 registers spill with a key bias or masks
 #include "hopper/instantiate.cuh"
 

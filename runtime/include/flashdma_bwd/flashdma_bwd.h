@@ -126,9 +126,9 @@ typedef enum flashdma_bwd_key_layout {
 
 /** Which layout is made of a mask. */
 typedef enum flashdma_bwd_mask_layout {
-  /** Compacted where the mask has one row. Natural with a tile bias and with fewer than 2048 keys. Else reordered,
-   * where each mask of the batch x heads keeps the keys' own order if, counted on the device, another would save no
-   * tiles. With a plan: the plan's, which others must be, too. */
+  /** Natural with a tile bias. Else compacted where the mask has one row, natural with fewer than 2048 keys, and
+   * reordered with more, where each mask of the batch x heads keeps the keys' own order if, counted on the device,
+   * another would save no tiles. With a plan: the plan's, which others must be, too. */
   FLASHDMA_BWD_MASK_AUTO = 0,
   FLASHDMA_BWD_MASK_NATURAL = 1,
   FLASHDMA_BWD_MASK_COMPACTED = 2, /**< the mask must have one row */

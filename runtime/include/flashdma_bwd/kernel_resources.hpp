@@ -25,6 +25,12 @@ constexpr int blocks_per_item(const TileConfig& tile) {
   return tile.cta_pair ? 2 : 1;
 }
 
+/// Whether a Hopper kernel accumulates dK and dV transposed, with the head dim as the products' rows: 96 keys, which
+/// are no multiple of these, so that a CTA holds both for a head dim of 192.
+constexpr bool accumulates_transposed(const TileConfig& tile) {
+  return tile.family == KernelFamily::hopper && tile.block_n == 96;
+}
+
 /// The parts of a CTA's shared memory in the Ampere family, in bytes, in the order in which they lie there.
 struct AmpereSharedMemory {
   int key = 0;          ///< K tile: block_n x head_dim 16-bit
@@ -63,6 +69,12 @@ constexpr int pair_other_d_score_stages(const KernelConfig& config) {
   return config.head_dim > 192 ? 1 : 2;
 }
 
+/// Columns of a warpgroup's share of dQ, half of the head dim, that transposed gradients send through a bulk buffer:
+/// half of them, or where a second buffer of dO takes the room a quarter. The warpgroup adds the others itself.
+constexpr int transposed_d_query_part(const KernelConfig& config) {
+  return config.head_dim / (config.tile.do_stages > 1 ? 8 : 4);
+}
+
 /// What compute capability 9.0 gives a block: the tiles of a tile bias fill it up.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Tiles of a tile bias at most: the loads do not run further ahead.
@@ -76,16 +88,18 @@ struct HopperSharedMemory {
   int query = 0;    ///< Q tiles: q_stages x block_m x head_dim 16-bit
   int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
-  int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it
+  int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it;
+                    ///< transposed gradients: half or a quarter
   int tile_bias = 0;    ///< tiles of a tile bias, block_m x block_n 16-bit each: as many as there is room for, but one
   int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
                         ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
                         ///< consumers read their words from global memory
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
-                        ///< and a key bias twice that
+                        ///< and a key bias twice that; transposed gradients: before it P as an operand, as much
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
   int bias = 0;         ///< key-vector bias: a float32 for each of the CTA's keys, and two sums of dS for each
-                        ///< thread of a consumer; where there is no room for these, one for each key
+                        ///< thread of a consumer; where there is no room for these, one for each key; transposed
+                        ///< gradients: one for each key and warp of a consumer
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
     return key + value + query + d_out + d_score + d_query + tile_bias + mask + probability + statistics + bias + state;
@@ -102,7 +116,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   layout.d_out = tile.do_stages * tile.block_m * config.head_dim * 2;
   layout.d_score = tile.ds_stages * tile.block_m * tile.block_n * 2;
   layout.statistics = (tile.q_stages + tile.do_stages) * tile.block_m * 4;
-  layout.state = tile.cta_pair ? 768 : 1024;
+  layout.state = tile.cta_pair ? 768 : accumulates_transposed(tile) ? 1536 : 1024;
   const bool key_bias = config.bias == BiasKind::key_vector;
   if (tile.cta_pair) {
     layout.key += keys * (config.head_dim / 2) * 2;
@@ -110,6 +124,10 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     layout.d_query = 2 * tile.block_m * (config.head_dim / 8) * 4;
     layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 4 : 2);
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
+  } else if (accumulates_transposed(tile)) {
+    layout.d_query = 2 * tile.block_m * transposed_d_query_part(config) * 4;
+    layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 6 : 4);
+    if (key_bias) layout.bias = (1 + kWarpgroupThreads / 32) * keys * 4;
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
     if (tile.several_items) layout.key *= 2;
@@ -125,7 +143,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   }
   // With 128 columns and no bias unmasked problems are 5 % slower for it (runtime/kernels/hopper/NOTES.md).
   const bool slower = config.head_dim == 128 && config.bias == BiasKind::none;
-  const int words = tile.q_stages * tile.block_m * (keys / 64) * 8;
+  const int words = tile.q_stages * tile.block_m * ((keys + 63) / 64) * 8;
   if (!tile.several_items && config.bias != BiasKind::tile && !slower &&
       layout.total() + words <= kHopperSharedMemoryBytes)
     layout.mask = words;
@@ -198,16 +216,27 @@ constexpr int blocks_per_multiprocessor(const KernelConfig& config, const Device
 constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim) {
   if (tile.block_m != 64 && tile.block_m != 128) return "block_m must be 64 or 128";
   if (tile.consumer_warpgroups != 2) return "consumer_warpgroups must be 2";
-  if (tile.cta_pair != (head_dim > 128))
-    return "cta_pair must be true where head_dim is above 128, and only there: registers hold dK and dV of 64 keys";
-  if (tile.several_items && tile.cta_pair)
-    return "several_items must be false with cta_pair: shared memory has no room for two tiles of K";
-  if (tile.block_n != 128) return "block_n must be 128";
+  if (accumulates_transposed(tile)) {
+    if (head_dim != 192)
+      return "block_n must be 128 but where head_dim is 192: with 96 keys gradients are transposed, which are three of "
+             "the products' 64 rows";
+    if (tile.block_m != 64) return "block_m must be 64 with 96 keys";
+    if (tile.cta_pair) return "cta_pair must be false with 96 keys: one block holds their gradients";
+    if (tile.q_stages != 2) return "q_stages must be 2 with 96 keys";
+    if (tile.do_stages + tile.ds_stages != 3 || tile.do_stages < 1 || tile.ds_stages < 1)
+      return "do_stages and ds_stages must be 1 and 2, or 2 and 1, with 96 keys";
+  } else {
+    if (tile.cta_pair != (head_dim > 128))
+      return "cta_pair must be true where head_dim is above 128, and only there: registers hold dK and dV of 64 keys";
+  }
+  if (tile.several_items && (tile.cta_pair || accumulates_transposed(tile)))
+    return "several_items must be false with cta_pair or 96 keys: shared memory has no room for two tiles of K";
+  if (tile.block_n != 128 && !accumulates_transposed(tile)) return "block_n must be 128, or 96 where head_dim is 192";
   if (tile.block_m == 128 && head_dim > 64) return "block_m must be 64 where head_dim is above 64";
   if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";
-  if (tile.do_stages < (tile.cta_pair ? 1 : 2) || tile.do_stages > 3)
-    return "do_stages must be 2 or 3, or 1 with cta_pair";
-  if (tile.ds_stages != 2 && (tile.ds_stages != 4 || tile.cta_pair))
+  if (tile.do_stages < (tile.cta_pair || accumulates_transposed(tile) ? 1 : 2) || tile.do_stages > 3)
+    return "do_stages must be 2 or 3, or 1 with cta_pair or 96 keys";
+  if (tile.ds_stages != 2 && (tile.ds_stages != 4 || tile.cta_pair) && !accumulates_transposed(tile))
     return "ds_stages must be 2, or 4 without cta_pair";
   if (tile.producer_registers % 8 != 0 || tile.producer_registers < 24)
     return "producer_registers must be a multiple of 8, at least 24";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ampere/cta.cuh"
+#include "common/key_bias_sum.cuh"
 #include "common/numeric.cuh"
 
 namespace flashdma_bwd::ampere {
@@ -138,11 +139,8 @@ __device__ __forceinline__ void write_bias_rows(const Cta<kConfig>& cta,
   }
   __syncthreads();
   const Item& item = cta.item();
-  float* rows =
-      p.d_bias_rows +
-      ((static_cast<std::int64_t>(item.batch) * p.heads + item.head) * p.bias_pieces + item.piece) * p.seqlen_k;
   for (int row = cta.thread(); row < G::kN; row += G::kThreads)
-    if (cta.positions()[row] != kPastEnd) rows[cta.positions()[row]] = cta.key_bias()[row];
+    store_bias_sum(p, item, item.head, cta.positions()[row], cta.key_bias()[row]);
   __syncthreads();
 }
 

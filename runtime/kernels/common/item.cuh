@@ -1,6 +1,7 @@
 // The item of a CTA: which keys of which heads, and which query tiles see them.
 #pragma once
 
+#include <cstddef>
 #include <cstring>
 
 #include "common/fragments.hpp"
@@ -98,18 +99,11 @@ __device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters&
   return true;
 }
 
-/// The order of the items. Under a mask that leaves the keys in their order the lengths of the lists differ most, and
-/// those of all groups come first that are longest; so do tiles without keys come last. Where reordered masks leave so
-/// few tiles that all start at once, groups stay together.
+/// The order of the items. Where reordered masks leave so few tiles that all start at once, groups stay together.
 __device__ __forceinline__ ItemOrder order_of_items(const BackwardParameters& p, int groups, int block_n) {
-  ItemOrder order = p.order;
-  if (p.key_orders != nullptr) {
-    if (p.key_orders->natural != 0)
-      order.tail_groups = groups;
-    else if (p.key_orders->keys <= p.running / groups * block_n)
-      order = {1, 0};
-  }
-  return order;
+  if (p.key_orders != nullptr && p.key_orders->natural == 0 && p.key_orders->keys <= p.running / groups * block_n)
+    return {1, 0};
+  return p.order;
 }
 
 /// All of the item of a number. False: there are no such keys.
@@ -125,17 +119,22 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
 /// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
 __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
   if (index < p.whole_items) return find_whole_item(item, p, index, block_n);
-  const int4 words = __ldcg(reinterpret_cast<const int4*>(p.work) + (index - p.whole_items));
+  const auto* const entry = reinterpret_cast<const int2*>(p.work + (index - p.whole_items));
+  static_assert(offsetof(WorkItem, item) == 0);
+  const int whole = __ldcg(&entry->x);
+  if (whole < 0 || !find_whole_item(item, p, whole, block_n)) return false;
+  // Read when it is needed, for the registers.
+  ptx::reread_memory();
+  const int2 words[] = {__ldcg(entry), __ldcg(entry + 1), __ldcg(entry + 2)};
   WorkItem work;
   static_assert(sizeof work == sizeof words);
   memcpy(&work, &words, sizeof work);
-  if (work.item < 0 || !find_whole_item(item, p, work.item, block_n)) return false;
   item.piece = work.piece;
   item.pieces = work.pieces;
   item.slot = work.slot;
   if (work.pieces > 1) {
-    item.first_step = first_step_of(work.steps, work.piece, work.pieces);
-    item.end_step = first_step_of(work.steps, work.piece + 1, work.pieces);
+    item.first_step = work.first_step;
+    item.end_step = work.end_step;
   }
   return true;
 }

@@ -145,7 +145,7 @@ struct BackwardParameters {
   float* d_k_partial = nullptr;  ///< [heads / heads_per_item][key_rows][head_dim], or nullptr: dK is written directly
   float* d_v_partial = nullptr;
   float* d_bias_rows = nullptr;  ///< key-vector bias: [batch][heads][bias_pieces][seqlen_k], or nullptr: not wanted
-  int bias_pieces = 1;           ///< rows, one for each piece of an item; 1 where none is split
+  int bias_pieces = 1;           ///< rows, one for each piece of an item, or one, to which they add
   BiasGradient bias_gradient = BiasGradient::none;  ///< tile bias
   PairView d_bias;                                  ///< tile bias: where dS goes
 

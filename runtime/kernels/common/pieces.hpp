@@ -2,8 +2,11 @@
 //
 // An item takes one step for each query tile of each of its heads. Where there are fewer items than multiprocessors, or
 // where one item is longer than all others, multiprocessors would idle; then items of more than `piece_steps` steps are
-// cut into pieces of nearly equal length, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and
-// dV lies in a slot until the item's last piece has come, which adds them up in the order of the pieces.
+// cut into pieces, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and dV lies in a slot until
+// the item's last piece has come, which adds them up in the order of the pieces.
+//
+// Where the device decides, and need not keep an order, few items are cut so that all CTAs are done together
+// (ItemCuts); otherwise pieces of an item are of nearly equal length.
 //
 // Where there are many items, only the last of them are cut, so that multiprocessors are done at about the same time;
 // the others stay whole and are not in the table of who takes what.
@@ -93,13 +96,62 @@ FLASHDMA_HOST_DEVICE inline int piece_steps_for(int longest, int pieces, int ove
   return steps < shortest_piece(overhead) ? shortest_piece(overhead) : steps;
 }
 
+/// Pieces of an item that ItemCuts cuts, at most.
+inline constexpr int kMostCutPieces = 32;
+
+/// How the items are cut where all CTAs shall be done together: they are laid end to end, each with its overhead before
+/// its steps, and cut at every multiple of a CTA's share of all (McNaughton's wrap-around rule, Management Science 6,
+/// 1959). Taken longest first, what begins an item's share meets what ends another's. Short items stay whole, apart
+/// from the others: at the end they level what is left. Steps of an item:
+struct ItemCuts {
+  int first;    ///< where its second piece begins
+  int spacing;  ///< from there to where each of the next does
+  int pieces;
+
+  /// A CTA's share. `whole`: the tally of unsplit items.
+  static FLASHDMA_HOST_DEVICE int share(const SplitTally& whole, int running, int overhead) {
+    const int all = static_cast<int>(whole.steps) + overhead * static_cast<int>(whole.pieces);
+    const int even = (all + running - 1) / running;
+    // An item has two pieces more, at most, than it is shares long.
+    const int of_longest = (whole.longest + overhead + kMostCutPieces - 3) / (kMostCutPieces - 2);
+    const int least = overhead + shortest_piece(overhead);
+    const int most = even > of_longest ? even : of_longest;
+    return most > least ? most : least;
+  }
+
+  /// Steps of a piece at most: one of fewer steps than the overhead is left to its neighbour, before it or behind it.
+  static FLASHDMA_HOST_DEVICE int longest_piece(int longest_item, int share, int overhead) {
+    const int longest = share + 2 * overhead;
+    return longest_item < longest ? longest_item : longest;
+  }
+
+  static FLASHDMA_HOST_DEVICE bool stays_whole(int steps, int share, int overhead) {
+    return 4 * (steps + overhead) <= share;
+  }
+
+  /// `begin`: of the item, with its overhead, among all that do not stay whole.
+  static FLASHDMA_HOST_DEVICE ItemCuts of(int begin, int steps, int share, int overhead) {
+    const int first_step = begin + overhead;
+    const int lowest = (first_step + overhead + share - 1) / share;
+    const int highest = (first_step + steps - overhead) / share;
+    if (highest < lowest) return {steps, share, 1};
+    return {lowest * share - first_step, share, highest - lowest + 2};
+  }
+
+  /// The first step of a piece of an item of `steps` steps; that of the piece after it is its end.
+  FLASHDMA_HOST_DEVICE int first_step_of(int steps, int piece) const {
+    return piece == 0 ? 0 : piece == pieces ? steps : first + (piece - 1) * spacing;
+  }
+};
+
 /// A CTA's work, as the table has it (work_table.cuh).
-struct alignas(16) WorkItem {
+struct alignas(8) WorkItem {
   std::int32_t item;  ///< number of the key tile, group of heads and batch; negative: there is nothing to do
   std::int16_t piece;
-  std::int16_t pieces;  ///< of the item
-  std::int32_t slot;    ///< of the item's first piece, where it has several
-  std::int32_t steps;   ///< of the item
+  std::int16_t pieces;      ///< of the item
+  std::int32_t first_step;  ///< of the item's,
+  std::int32_t end_step;    ///< [first_step, end_step)
+  std::int32_t slot;        ///< of the item's first piece, where it has several
 };
 
 }  // namespace flashdma_bwd

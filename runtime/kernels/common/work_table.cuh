@@ -1,8 +1,15 @@
 // Which CTA of the main kernel takes which item or piece of one: a table that one CTA writes before.
 //
 // Only that CTA knows the steps of all items where a mask, or the lengths of packed sequences, decides them. It chooses
-// the length of pieces unless the host did. Pieces of split items come first, for they are the longest there are. The
-// table begins after the first `whole_items`, which the host may leave out.
+// the pieces unless the host did. The table begins after the first `whole_items`, which the host may leave out.
+//
+// Few items are cut so that all CTAs are done together (ItemCuts), and come longest first, in two phases where the L2
+// cache does not hold what all of them work on.
+//
+// Of many the long ones are cut into pieces of equal length, which come first, for they are the longest there are. When
+// the last CTA is done depends on what the last ones take: the last two rounds of unsplit items come longest first.
+// Those before them stay in the order of items, in which few heads' Q, dO and dQ are at work at once. Only items so
+// long that they would end alone if they began shortly before the last rounds come before all of them.
 #pragma once
 
 #include "common/item.cuh"
@@ -31,9 +38,74 @@ __device__ inline SplitTally sum_of_lanes(SplitTally tally) {
   return tally;
 }
 
+/// Q, dO and dQ's scratch of all heads.
+__device__ inline std::int64_t live_bytes(const BackwardParameters& p) {
+  return p.heads * p.scratch_rows * p.head_dim * (2 + 2 + 4);
+}
+
+/// The order of unsplit items, where it is not that of their numbers.
+struct UnsplitOrder {
+  int longest = kAllSteps;  ///< items of more steps come first, among the pieces
+  int sorted = 0;           ///< so many of the others, the last, are sorted
+};
+
+/// As many are sorted as there are threads, at most.
+FLASHDMA_HOST_DEVICE inline UnsplitOrder order_of_unsplit(const SplitTally& tally, int running, int overhead) {
+  // All start at once, or are equally long.
+  if (tally.pieces <= running || tally.steps == tally.pieces * tally.longest) return {};
+  constexpr int kRounds = 2;
+  const int most = kRounds * running < kTableThreads ? kRounds * running : kTableThreads;
+  const std::int64_t unsplit = tally.pieces - tally.slots;
+  if (unsplit <= most) return {kAllSteps, static_cast<int>(unsplit)};
+  // What begins with the sorted items is done with them if it takes as long as they do. Half as much again is left to
+  // those that begin earlier, so that few items leave the neighbourhood of their heads.
+  const float rounds = most < running ? 1.0f : static_cast<float>(most) / static_cast<float>(running);
+  const float mean = static_cast<float>(tally.steps) / static_cast<float>(tally.pieces) + static_cast<float>(overhead);
+  return {static_cast<int>(1.5f * rounds * mean) - overhead, most};
+}
+
+/// Entries that are sorted at most: so many of a thread.
+inline constexpr int kSortedOfThread = 4;
+/// Steps of all items, with their overheads, whose places in the order of items are counted without overflow.
+inline constexpr std::int64_t kMostCutSteps = 1 << 26;
+
+/// How items are cut for all CTAs to be done together.
+struct EvenShares {
+  int share = 0;   ///< of a CTA in a phase, in steps with overheads; 0: they are not cut for that
+  int phases = 1;  ///< the items of one come before those of the next
+};
+
+/// Where cutting into even shares makes the whole faster, and there are not more items than can be sorted. `whole`: the
+/// tally of unsplit items, of which splitting may gain something; `live_bytes`: Q, dO and dQ of all heads.
+///
+/// Measured on an H200: where the L2 cache holds most of what is live, causal masks of the highest scores take 5 to 9 %
+/// less time than with pieces of equal length, if a share is not short (4 % more with 2.5 overheads); where it holds
+/// half of it, two phases take 4 % less if they are long (100 overheads), and 2 and 8 % more if not (40 and 23).
+FLASHDMA_HOST_DEVICE inline EvenShares even_shares(const SplitTally& whole, int running, int overhead,
+                                                   std::int64_t live_bytes) {
+  constexpr std::int64_t kLiveBytes = 72 << 20;          // at work at once
+  constexpr int kMostPhases = kSlotsPerRunningItem / 2;  // each cut makes pieces of an item that had none, or one more
+  constexpr int kShortest = 6;                           // share, in overheads
+  constexpr int kShortestOfPhases = 75;
+  const std::int64_t all = whole.steps + overhead * whole.pieces;
+  const int phases = live_bytes <= kLiveBytes ? 1 : live_bytes <= kMostPhases * kLiveBytes ? kMostPhases : 0;
+  if (phases == 0 || whole.pieces + phases * running > kSortedOfThread * kTableThreads || all > kMostCutSteps)
+    return {};
+  const int share = ItemCuts::share(whole, phases * running, overhead);
+  if (share < (phases == 1 ? kShortest : kShortestOfPhases) * overhead) return {};
+  const auto pieces = static_cast<int>(whole.pieces);
+  const int rounds = (pieces + running - 1) / running * ((static_cast<int>(all) + pieces - 1) / pieces);
+  const int uncut = rounds > whole.longest + overhead ? rounds : whole.longest + overhead;
+  // A piece more for each CTA and phase, and the sums. What cutting costs beside that is not known: where an eighth
+  // less was expected, it was measured to gain; with a fortieth (two phases of all pairs) it lost 3 %.
+  if (8 * (phases * (share + overhead) + overhead) > 7 * uncut) return {};
+  return {share, phases};
+}
+
 /// One CTA of kTableThreads threads.
 class WorkTableWriter {
   static constexpr int kWarps = kTableThreads / 32;
+  static constexpr int kBins = 64;  ///< of steps, by which entries are sorted
   /// A tally as shared memory can hold it.
   struct Numbers {
     std::int64_t steps, pieces, slots;
@@ -43,6 +115,11 @@ class WorkTableWriter {
     Numbers warps[kWarps];
     std::int64_t estimates[kMostPieces + 1];  ///< by the pieces of the longest item
     std::uint64_t sums[kWarps];
+    int sorted_items[kTableThreads];                        ///< in their order, what is to be sorted of unsplit items
+    int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted,
+    std::uint16_t places[kSortedOfThread * kTableThreads];  ///< and where it comes
+    /// Of each bin, of each warp's entries: how many, then where they begin.
+    std::uint16_t bins[kBins * kSortedOfThread * kWarps];
   };
 
  public:
@@ -53,10 +130,26 @@ class WorkTableWriter {
     __shared__ Shared shared;
     for (int i = thread_; i < items_; i += kTableThreads) p.item_steps[i] = steps_of_item(p, p.whole_items + i);
     __syncthreads();
-    const int piece_steps = p.piece_steps > 0 ? p.piece_steps : choose_piece_steps(shared);
-    const std::int64_t pieces = write(shared, piece_steps);
-    for (std::int64_t i = pieces + thread_; i < p.ctas - p.whole_items; i += kTableThreads)
-      p.work[i] = {-1, 0, 0, 0, 0};
+    const bool chooses = p.piece_steps == 0;
+    int piece_steps = chooses ? kAllSteps : p.piece_steps;
+    SplitTally tally = tally_of_all(shared, piece_steps);
+    std::int64_t entries = tally.pieces;
+    const bool may_gain = chooses && tally.may_gain(p.running, p.overhead);
+    const EvenShares even =
+        may_gain && !in_order() ? even_shares(tally, p.running, p.overhead, live_bytes(p)) : EvenShares();
+    if (even.share > 0) {
+      entries = write_shares(shared, even, tally);
+    } else {
+      if (may_gain) {
+        piece_steps = choose_piece_steps(shared, tally);
+        if (piece_steps != kAllSteps) tally = tally_of_all(shared, piece_steps);
+      }
+      write(shared, piece_steps, tally,
+            chooses && may_sort() ? order_of_unsplit(tally, p.running, p.overhead) : UnsplitOrder());
+      entries = tally.pieces;
+    }
+    for (std::int64_t i = entries + thread_; i < p.ctas - p.whole_items; i += kTableThreads)
+      p.work[i] = {-1, 0, 0, 0, 0, 0};
     for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
       p.piece_arrivals[i] = 0;
   }
@@ -85,10 +178,9 @@ class WorkTableWriter {
     return all;
   }
 
-  /// The length whose time is estimated shortest among those for which there is room. Each warp tries some.
-  __device__ int choose_piece_steps(Shared& shared) const {
-    const SplitTally whole = tally_of_all(shared, kAllSteps);
-    if (!whole.may_gain(p.running, p.overhead)) return kAllSteps;
+  /// The length whose time is estimated shortest among those for which there is room. Each warp tries some. `whole`:
+  /// the tally of unsplit items.
+  __device__ int choose_piece_steps(Shared& shared, const SplitTally& whole) const {
     for (int n = 2 + thread_ / 32; n <= kMostPieces; n += kWarps) {
       const SplitTally tally = sum_of_lanes(tally_of(piece_steps_for(whole.longest, n, p.overhead), thread_ % 32, 32));
       if (thread_ % 32 == 0)
@@ -126,32 +218,158 @@ class WorkTableWriter {
     return before;
   }
 
-  /// Writes the table but for its end. Returns the number of pieces.
-  __device__ std::int64_t write(Shared& shared, int piece_steps) const {
-    const SplitTally tally = tally_of_all(shared, piece_steps);
-    // In deterministic mode a CTA waits for those with earlier key tiles of the same heads, so these come first; and
-    // CTAs start in the order of the table. The pieces of a key tile visit different tiles of dQ and do not wait for
-    // each other, nor for the sums of dK and dV, which whoever is last makes: the first CTA that has not finished waits
-    // for none, so that there is always one that goes on.
-    const bool in_order = p.d_q_turns != nullptr;
-    std::uint64_t before = 0;  // low half: pieces of split items; high half: other items
+  /// In deterministic mode a CTA waits for those with earlier key tiles of the same heads, so these come first; and
+  /// CTAs start in the order of the table. The pieces of a key tile visit different tiles of dQ and do not wait for
+  /// each other, nor for the sums of dK and dV, which whoever is last makes: the first CTA that has not finished waits
+  /// for none, so that there is always one that goes on.
+  __device__ bool in_order() const { return p.d_q_turns != nullptr; }
+  /// The lists of reordered keys descend already.
+  __device__ bool may_sort() const { return !in_order() && (p.key_orders == nullptr || p.key_orders->natural != 0); }
+
+  /// Writes all entries, as ItemCuts cuts the items. `whole`: their tally. Returns how many there are.
+  __device__ int write_shares(Shared& shared, const EvenShares& even, const SplitTally& whole) const {
+    const int longest = ItemCuts::longest_piece(whole.longest, even.share, p.overhead);
+    const int all = static_cast<int>(whole.steps) + p.overhead * static_cast<int>(whole.pieces);
+    const int phase_steps = (all + even.phases - 1) / even.phases;
+    // Pieces of an earlier phase are sorted as if they were longer than all of the next.
+    const int entries = visit_shares(shared, even.share, [&](int entry, int begin, const WorkItem& work) {
+      const int later_phases = even.phases - 1 - begin / phase_steps;
+      shared.steps[entry] = work.end_step - work.first_step + later_phases * (longest + 1);
+    });
+    __syncthreads();
+    sort(shared, entries, even.phases * (longest + 1) - 1);
+    return visit_shares(shared, even.share,
+                        [&](int entry, int, const WorkItem& work) { p.work[shared.places[entry]] = work; });
+  }
+
+  /// Calls visit(number, place, entry) for all entries, in the order of the items and of their pieces, which have a
+  /// place among all steps of those that are laid end to end. Returns how many there are.
+  template <class Visit>
+  __device__ int visit_shares(Shared& shared, int share, Visit&& visit) const {
+    int end = 0;               // of the items before, laid end to end
+    std::uint64_t before = 0;  // low half: entries; high half: slots
+    for (int base = 0; base < items_; base += kTableThreads) {
+      const int item = base + thread_;
+      const int steps = item < items_ ? p.item_steps[item] : -1;
+      const bool laid = steps >= 0 && !ItemCuts::stays_whole(steps, share, p.overhead);
+      std::uint64_t all;
+      const int begin = end + static_cast<int>(sum_before(shared, laid ? steps + p.overhead : 0, all));
+      end += static_cast<int>(all);
+      const ItemCuts cuts =
+          laid ? ItemCuts::of(begin, steps, share, p.overhead) : ItemCuts{steps, share, steps < 0 ? 0 : 1};
+      const auto pieces = static_cast<std::uint64_t>(cuts.pieces);
+      const std::uint64_t place = before + sum_before(shared, pieces | (pieces > 1 ? pieces << 32 : 0), all);
+      before += all;
+      for (int piece = 0; piece < cuts.pieces; ++piece)
+        visit(static_cast<int>(place & 0xffffffffu) + piece, begin + cuts.first_step_of(steps, piece),
+              WorkItem{p.whole_items + item, static_cast<std::int16_t>(piece), static_cast<std::int16_t>(cuts.pieces),
+                       cuts.first_step_of(steps, piece), cuts.first_step_of(steps, piece + 1),
+                       static_cast<std::int32_t>(place >> 32)});
+    }
+    return static_cast<int>(before & 0xffffffffu);
+  }
+
+  /// Unsplit items of more than `longest` steps.
+  __device__ std::int64_t count_long_items(Shared& shared, int piece_steps, int longest) const {
+    std::uint64_t mine = 0;
+    for (int i = thread_; i < items_; i += kTableThreads)
+      mine += p.item_steps[i] > longest && p.item_steps[i] <= piece_steps ? 1 : 0;
+    std::uint64_t all;
+    sum_before(shared, mine, all);
+    return static_cast<std::int64_t>(all);
+  }
+
+  /// Writes the table but for its end.
+  __device__ void write(Shared& shared, int piece_steps, const SplitTally& tally, const UnsplitOrder& order) const {
+    // Long items count as split ones of one piece: they take a slot each, where there are as many.
+    int longest = kAllSteps;
+    std::int64_t early_entries = tally.slots;
+    if (tally.longest > order.longest && piece_steps > order.longest) {
+      const std::int64_t items = count_long_items(shared, piece_steps, order.longest);
+      if (tally.slots + items <= p.piece_slots) {
+        longest = order.longest;
+        early_entries += items;
+      }
+    }
+    const std::int64_t others = tally.pieces - early_entries;
+    const int sorted = others < order.sorted ? static_cast<int>(others) : order.sorted;
+    std::uint64_t before = 0;  // low half: what comes first; high half: other items
     for (int base = 0; base < items_; base += kTableThreads) {
       const int item = base + thread_;
       const int steps = item < items_ ? p.item_steps[item] : -1;
       const int pieces = steps < 0 ? 0 : pieces_of(steps, piece_steps);
+      const bool early = pieces > 1 || steps > longest;
       std::uint64_t all;
-      const std::uint64_t mine =
-          pieces > 1 ? static_cast<std::uint64_t>(pieces) : static_cast<std::uint64_t>(pieces) << 32;
+      const std::uint64_t mine = early ? static_cast<std::uint64_t>(pieces) : static_cast<std::uint64_t>(pieces) << 32;
       const std::uint64_t place = before + sum_before(shared, mine, all);
       before += all;
       const auto slot = static_cast<std::int64_t>(place & 0xffffffffu);
-      const auto unsplit = static_cast<std::int64_t>(place >> 32);
-      const std::int64_t first = in_order ? slot + unsplit : pieces > 1 ? slot : tally.slots + unsplit;
+      const auto other = static_cast<std::int64_t>(place >> 32);
+      if (pieces == 1 && !early && other >= others - sorted) {
+        const auto i = static_cast<int>(other - (others - sorted));
+        shared.sorted_items[i] = p.whole_items + item;
+        shared.steps[i] = steps;
+        continue;
+      }
+      const std::int64_t first = in_order() ? slot + other : early ? slot : early_entries + other;
       for (int piece = 0; piece < pieces; ++piece)
-        p.work[first + piece] = {p.whole_items + item, static_cast<std::int16_t>(piece),
-                                 static_cast<std::int16_t>(pieces), static_cast<std::int32_t>(slot), steps};
+        p.work[first + piece] = {p.whole_items + item,
+                                 static_cast<std::int16_t>(piece),
+                                 static_cast<std::int16_t>(pieces),
+                                 first_step_of(steps, piece, pieces),
+                                 first_step_of(steps, piece + 1, pieces),
+                                 static_cast<std::int32_t>(slot)};
     }
-    return tally.pieces;
+    if (sorted > 0)
+      write_sorted(shared, tally.pieces - sorted, sorted, longest < tally.longest ? longest : tally.longest);
+  }
+
+  /// Writes `count` items from the entry `first` on, longest first but for those that a bin does not tell apart, which
+  /// stay in their order. None has more than `longest` steps.
+  __device__ void write_sorted(Shared& shared, std::int64_t first, int count, int longest) const {
+    __syncthreads();
+    sort(shared, count, longest);
+    if (thread_ < count)
+      p.work[first + shared.places[thread_]] = {shared.sorted_items[thread_], 0, 1, 0, shared.steps[thread_], 0};
+  }
+
+  /// From the steps of `count` entries to their places, longest first but for those that a bin does not tell apart,
+  /// which stay in their order. None has more than `longest` steps.
+  __device__ void sort(Shared& shared, int count, int longest) const {
+    const int warp = thread_ / 32;
+    const int chunks = (count + kTableThreads - 1) / kTableThreads;
+    const int counts = kBins * chunks * kWarps / kTableThreads;  // of a thread
+    for (int i = 0; i < counts; ++i) shared.bins[thread_ * counts + i] = 0;
+    __syncthreads();
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const int entry = chunk * kTableThreads + thread_;
+      // What is no entry comes behind all that are.
+      const int steps = entry < count ? shared.steps[entry] : 0;
+      const int bin = kBins - 1 - static_cast<int>(static_cast<float>(steps) * kBins / static_cast<float>(longest + 1));
+      const unsigned alike = __match_any_sync(0xffffffffu, bin);
+      const int earlier = __popc(alike & ((1u << thread_ % 32) - 1));
+      if (earlier == 0) shared.bins[(bin * chunks + chunk) * kWarps + warp] = static_cast<std::uint16_t>(__popc(alike));
+      // Until the sums are there: in which bin, and where among the warp's of it.
+      shared.places[entry] = static_cast<std::uint16_t>(bin * 32 + earlier);
+    }
+    __syncthreads();
+    std::uint64_t own = 0;
+    for (int i = 0; i < counts; ++i) own += shared.bins[thread_ * counts + i];
+    std::uint64_t all;
+    std::uint64_t begin = sum_before(shared, own, all);
+    for (int i = 0; i < counts; ++i) {
+      const std::uint16_t here = shared.bins[thread_ * counts + i];
+      shared.bins[thread_ * counts + i] = static_cast<std::uint16_t>(begin);
+      begin += here;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      std::uint16_t& place = shared.places[chunk * kTableThreads + thread_];
+      place = static_cast<std::uint16_t>(shared.bins[(place / 32 * chunks + chunk) * kWarps + warp] + place % 32);
+    }
+    __syncthreads();
   }
 
   const BackwardParameters& p;

@@ -10,8 +10,13 @@
 #include "common/launch_order.cuh"
 #include "hopper/backward_kernel.cuh"
 #include "hopper/pair/backward_kernel.cuh"
+#include "hopper/transposed/backward_kernel.cuh"
 
 namespace flashdma_bwd::hopper {
+
+/// A constant, for device code calls no functions of the host's.
+template <KernelConfig kConfig>
+inline constexpr bool kTransposed = accumulates_transposed(kConfig.tile);
 
 /// The body of a kernel. The architecture's host pass and builds for other GPUs see no device code.
 template <KernelConfig kConfig>
@@ -21,17 +26,29 @@ __device__ __forceinline__ void run_backward(const BackwardParameters& parameter
   wait_for_predecessor();
   if constexpr (kConfig.tile.cta_pair)
     pair::Backward<kConfig>(parameters, maps, shared).run();
+  else if constexpr (kTransposed<kConfig>)
+    transposed::Backward<kConfig>(parameters, maps, shared).run();
   else
     Backward<kConfig>(parameters, maps, shared).run();
 #endif
 }
 
+/// The geometry of a configuration.
+template <KernelConfig kConfig>
+constexpr auto geometry() {
+  if constexpr (kConfig.tile.cta_pair)
+    return pair::Geometry<kConfig>{};
+  else if constexpr (kTransposed<kConfig>)
+    return transposed::Geometry<kConfig>{};
+  else
+    return Geometry<kConfig>{};
+}
+
 template <KernelConfig kConfig, class Kernel>
 cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStream_t stream) {
-  constexpr bool kPair = kConfig.tile.cta_pair;
-  using G = std::conditional_t<kPair, pair::Geometry<kConfig>, Geometry<kConfig>>;
-  constexpr int kCtas = kPair ? pair::kCtas : 1;
-  constexpr MapBox kMask = G::kMaskBytes > 0 ? MapBox{G::kN / kCtas / kMaskAtom, G::kM} : MapBox{0, 0};
+  using G = decltype(geometry<kConfig>());
+  constexpr int kCtas = blocks_per_item(kConfig.tile);
+  constexpr MapBox kMask = G::kMaskBytes > 0 ? MapBox{G::kMaskBytes / (G::kM * 8), G::kM} : MapBox{0, 0};
   constexpr MapBoxes kBoxes{{G::kM, G::QueryTile::kPanelColumns},
                             {G::kN / kCtas, G::KeyTile::kPanelColumns},
                             {G::kN / kCtas, G::ValueTile::kPanelColumns},

@@ -9,32 +9,38 @@
 
 namespace flashdma_bwd::hopper {
 
+/// Zeros for an item's keys in rows of `kChunks` 16-byte chunks a lane, `stride` elements apart; `rows`: the lane's
+/// first chunk of the sequence's first key. One warp, whose stores follow each other at once: nothing is found for each
+/// row but, where the keys are scattered, the key.
+template <int kChunks, int kLanesOfRow, class Element>
+__device__ __forceinline__ void clear_rows(const KeyItem& item, Element* rows, std::int64_t stride) {
+  const std::int32_t* const active = item.active;
+  const int first_position = item.first_position;
+  const int keys = item.keys;
+#pragma unroll 2
+  for (int row = ptx::fresh_thread_index() % 32 / kLanesOfRow; row < keys; row += 32 / kLanesOfRow) {
+    const int key = active != nullptr ? active[row] : first_position + row;
+    if (key == kPastEnd) continue;
+    auto* const chunks = reinterpret_cast<uint4*>(rows + key * stride);
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) chunks[chunk] = uint4{0, 0, 0, 0};
+  }
+}
+
 /// Writes zeros for an item's keys. One warp.
 template <int kD>
 __device__ __forceinline__ void clear_key_gradients(const BackwardParameters& p, const KeyItem& item) {
   constexpr int kLanesOfRow = kD <= 32 ? 4 : kD <= 64 ? 8 : 16;  // each clears eight columns
-  const int lane = ptx::fresh_thread_index() % 32;
-  const int column = lane % kLanesOfRow * 8;
+  const int column = ptx::fresh_thread_index() % kLanesOfRow * 8;
   if (column >= p.head_dim) return;
-  const auto clear_partial = [&](float* partial, int key) {
-    auto* chunk = reinterpret_cast<float4*>(
-        partial + (item.head_item * p.key_rows + item.sequence.key_row + key) * p.head_dim + column);
-    chunk[0] = chunk[1] = {0.0f, 0.0f, 0.0f, 0.0f};
-  };
-  const auto clear = [&](const TensorView& tensor, int key) {
-    *reinterpret_cast<uint4*>(key_row_address(p, item, tensor, key) + column) = uint4{0, 0, 0, 0};
-  };
-#pragma unroll 1
-  for (int row = lane / kLanesOfRow; row < item.keys; row += 32 / kLanesOfRow) {
-    const int key = position_of_row(item, row);
-    if (key == kPastEnd) continue;
-    if (p.d_k_partial != nullptr) {
-      clear_partial(p.d_k_partial, key);
-      clear_partial(p.d_v_partial, key);
-    } else {
-      clear(p.d_k, key);
-      clear(p.d_v, key);
-    }
+  if (p.d_k_partial != nullptr) {
+    const std::int64_t first =
+        (item.head_item * p.key_rows + item.sequence.key_row) * std::int64_t{p.head_dim} + column;
+    clear_rows<2, kLanesOfRow>(item, p.d_k_partial + first, p.head_dim);
+    clear_rows<2, kLanesOfRow>(item, p.d_v_partial + first, p.head_dim);
+  } else {
+    clear_rows<1, kLanesOfRow>(item, key_row_address(p, item, p.d_k, 0) + column, p.d_k.stride_row);
+    clear_rows<1, kLanesOfRow>(item, key_row_address(p, item, p.d_v, 0) + column, p.d_v.stride_row);
   }
 }
 

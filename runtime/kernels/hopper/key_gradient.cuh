@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/item.cuh"
+#include "common/key_bias_sum.cuh"
 #include "common/numeric.cuh"
 #include "hopper/ptx.cuh"
 
@@ -122,15 +123,7 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
   return true;
 }
 
-/// Writes a key's sum of dS as that of (item, piece, head).
-__device__ __forceinline__ void store_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
-                                               float sum) {
-  if (p.d_bias_rows == nullptr || key == kPastEnd) return;
-  p.d_bias_rows[((static_cast<std::int64_t>(item.batch) * p.heads + head) * p.bias_pieces + item.piece) * p.seqlen_k +
-                key] = sum;
-}
-
-/// The same, of sums that are first added over the quad of lanes that share the key.
+/// store_bias_sum() of sums that are first added over the quad of lanes that share the key.
 __device__ __forceinline__ void write_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
                                                float sum, int lane) {
   if (p.d_bias_rows == nullptr) return;

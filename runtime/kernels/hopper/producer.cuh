@@ -31,22 +31,33 @@ class Loader {
   __device__ __forceinline__ void run() {
     int index = 0;  // of the step, through all items
     for (state.item_number = 0; find_item(index); ++state.item_number) {
-      load_key_tile<typename G::KeyTile>(maps.k, G::kKey + slot() * G::KeyTile::kBytes, state.key_full[slot()]);
+      load_key_tile<typename G::KeyTile>(maps.k, G::kKey + slot_ * G::KeyTile::kBytes, state.key_full[slot_]);
       state.first_step = index;
       for (state.item_head = 0; state.item_head < p.heads_per_item; ++state.item_head) {
         // The first was found with the item.
-        if (state.item_head > 0) find_head(state.walks[slot()], item(), p, state.item_head, G::kM, G::kN);
-        for (int i = 0; i < state.walks[slot()].count; ++i, ++index) load_step(index, i);
+        if (state.item_head > 0) find_head(state.walks[slot_], item(), p, state.item_head, G::kM, G::kN);
+        const int count = state.walks[slot_].count;
+        for (int i = 0; i < count; ++i, ++index) load_step(index, i);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ int slot() const { return state.item_number % G::kItemSlots; }
-  __device__ __forceinline__ const KeyItem& item() const { return state.items[slot()]; }
+  /// Where a step's tiles lie in their tensors. It is found before the step's buffers are waited for, and in registers:
+  /// what is read from shared memory between one copy and the next keeps the consumers waiting (NOTES.md).
+  struct TilePlace {
+    int row;      ///< of the first query, with as many before the sequence's first as it is shorter than the longest
+    int end_row;  ///< of the sequence
+    int statistics_row;
+    int head;
+    int batch;
+  };
+
+  __device__ __forceinline__ const KeyItem& item() const { return state.items[slot_]; }
 
   /// Whether there is another item; its first step is the `index`-th.
-  __device__ __forceinline__ bool find_item(int index) const {
+  __device__ __forceinline__ bool find_item(int index) {
+    slot_ = state.item_number % G::kItemSlots;
     if constexpr (G::kSeveralItems) {
       // Further back the loads of the last item's steps have waited already.
       if (state.item_number >= G::kItemSlots && index - state.first_step <= G::kQueryStages) {
@@ -54,12 +65,12 @@ class Loader {
         ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
       }
       ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot()]), state.item_number / G::kItemSlots & 1);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot_]), state.item_number / G::kItemSlots & 1);
     } else {
       if (state.item_number > 0) return false;
       ptx::mbarrier_arrive(ptx::shared_address(&state.item_full[0]));
     }
-    return state.step_counts[slot()] > 0;
+    return state.step_counts[slot_] > 0;
   }
 
   /// Loads what the index-th step of all needs, the i-th of the walk.
@@ -67,10 +78,11 @@ class Loader {
     const RingPosition<G::kQueryStages> query(index);
     const RingPosition<G::kDOutStages> d_out(index);
     ItemStep& info = state.steps[index % kStepSlots];
-    describe_step(info, state.walks[slot()], i);
+    describe_step(info, state.walks[slot_], i);
     // With two buffers the bias's is free before Q's is, with one it is free last.
     if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, info);
 
+    const TilePlace place = place_of(info);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
     constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
     const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
@@ -78,7 +90,7 @@ class Loader {
     ptx::mbarrier_arrive_expect_tx(query_full,
                                    (G::kLoadedTogether ? 2 * kBytes : kBytes) + (masked ? G::kMaskBytes : 0));
     if (masked) load_mask(query.stage, query_full, info);
-    load_query_tile(maps.q, G::kQuery, query.stage, query_full, info, maps.lse, G::kLse);
+    load_query_tile(maps.q, G::kQuery, query.stage, query_full, place, maps.lse, G::kLse);
 
     std::uint32_t d_out_full = query_full;
     if constexpr (!G::kLoadedTogether) {
@@ -86,8 +98,8 @@ class Loader {
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[d_out.stage]), d_out.parity ^ 1);
       ptx::mbarrier_arrive_expect_tx(d_out_full, kBytes);
     }
-    load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, info, maps.row_dot, G::kRowDot);
-    if (index == state.first_step) load_values();
+    load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, place, maps.row_dot, G::kRowDot);
+    if (i == 0 && index == state.first_step) load_values();
     if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, info);
   }
 
@@ -95,15 +107,26 @@ class Loader {
   /// coming this far, even before they wait for the step's buffers.
   __device__ __forceinline__ void describe_step(ItemStep& info, const HeadWalk& walk, int i) const {
     const TileStep step = step_of(walk, i);
-    info.first_query = step.tile * G::kM;
-    info.head = walk.head;
+    const int first_query = step.tile * G::kM;
+    const int head = walk.head;
+    info.first_query = first_query;
+    info.head = head;
     info.partial = step.partial;
     info.rank = walk.ranks == nullptr ? nullptr : walk.ranks + step.tile;
     ptx::reread_memory();
-    info.scratch_row = scratch_row_of(item(), p, info.head) + info.first_query;
+    info.scratch_row = scratch_row_of(item(), p, head) + first_query;
     ptx::reread_memory();
-    info.mask_words = info.partial ? mask_words(item(), info.head, info.first_query) : nullptr;
+    info.mask_words = step.partial ? mask_words(item(), head, first_query) : nullptr;
     ptx::reread_memory();
+  }
+
+  __device__ __forceinline__ TilePlace place_of(const ItemStep& info) const {
+    const SequenceRows& s = item().sequence;
+    return {.row = p.seqlen_q - s.length_q + info.first_query,
+            .end_row = static_cast<int>(s.row_q) + s.length_q,
+            .statistics_row = static_cast<int>(s.scratch_row) + info.first_query,
+            .head = info.head,
+            .batch = p.cu_seqlens_q != nullptr ? 0 : item().batch};
   }
 
   __device__ __forceinline__ const std::uint64_t* mask_words(const KeyItem& item, int head, int first_query) const {
@@ -185,27 +208,23 @@ class Loader {
   }
 
   __device__ __forceinline__ void load_query_tile(const CUtensorMap& map, int offset, int stage, std::uint32_t full,
-                                                  const ItemStep& info, const CUtensorMap& statistics_map,
+                                                  const TilePlace& place, const CUtensorMap& statistics_map,
                                                   int statistics_offset) const {
     using Tile = typename G::QueryTile;
-    const SequenceRows& s = item().sequence;
-    const int batch = p.cu_seqlens_q != nullptr ? 0 : item().batch;
-    const int first_query = info.first_query;
-    const int head = info.head;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)
       ptx::cp_async_bulk_tensor_5d(shared_ + offset + stage * Tile::kBytes + panel * Tile::kPanelBytes, map,
-                                   {panel * Tile::kPanelColumns, p.seqlen_q - s.length_q + first_query,
-                                    static_cast<int>(s.row_q) + s.length_q, head, batch},
+                                   {panel * Tile::kPanelColumns, place.row, place.end_row, place.head, place.batch},
                                    full, ptx::kEvictLast);
     ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
-                                 {static_cast<int>(s.scratch_row) + first_query, head}, full);
+                                 {place.statistics_row, place.head}, full);
   }
 
   const BackwardParameters& p;
   const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
+  int slot_ = 0;  ///< of the item that is loaded
 };
 
 /// Adds a consumer's share of every step's dQ to its scratch in global memory, and stores its keys' dS as the gradient

@@ -48,11 +48,12 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
   // What a dimension of one element has for a stride does not matter but must be valid.
   const auto stride_or = [&](std::int64_t size, std::int64_t stride) { return size > 1 ? bytes(stride) : 16; };
   const std::int64_t longest = std::max<std::int64_t>(extents.longest, 1);
-  const std::uint64_t row = stride_or(longest + extents.rows, tensor.stride_row);
+  const std::int64_t rows = extents.packed ? extents.rows : longest;
+  const std::uint64_t row = stride_or(rows, tensor.stride_row);
   const std::int64_t batch = extents.packed ? 1 : extents.batch;
   const cuuint64_t sizes[5] = {static_cast<cuuint64_t>(extents.columns), static_cast<cuuint64_t>(longest),
-                               static_cast<cuuint64_t>(extents.packed ? extents.rows : longest) + 1,
-                               static_cast<cuuint64_t>(extents.heads), static_cast<cuuint64_t>(batch)};
+                               static_cast<cuuint64_t>(rows) + 1, static_cast<cuuint64_t>(extents.heads),
+                               static_cast<cuuint64_t>(batch)};
   const cuuint64_t strides[4] = {row, row, stride_or(extents.heads, tensor.stride_head),
                                  stride_or(batch, tensor.stride_batch)};
   const cuuint32_t box[5] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1, 1};

@@ -83,11 +83,12 @@ cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const 
   const std::int64_t heads = std::int64_t{mask.batch} * mask.heads;
   const std::int64_t values = 2 * heads * mask.keys;
   const std::int64_t warps = heads * query_atom_pairs(mask.queries) * mask_atoms(mask.keys);
-  if (warps == 0) return cudaSuccess;
+  if (values == 0) return cudaSuccess;
   const cudaError_t error =
       launch_kernel(clear_intervals_kernel, static_cast<unsigned>((values + kClearThreads - 1) / kClearThreads),
                     kClearThreads, 0, stream, plan.intervals.from_end, values);
-  if (error != cudaSuccess) return error;
+  // Without queries the order is made of the intervals all the same.
+  if (error != cudaSuccess || warps == 0) return error;
   return launch_kernel(
       kKeyRowKernels[static_cast<std::size_t>(atom_source(mask))],
       Grid(static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps)).launched_early(device.early_launches),

@@ -41,12 +41,13 @@ class KeyTileClasses {
       seen_ = whole_ = {0, 0};
       return;
     }
+    last_atom_ = (first_key_ + valid - 1) / kMaskAtom;
     int first = active_ != nullptr ? active_[first_key_] : first_key_;
     int last = active_ != nullptr ? active_[first_key_ + valid - 1] : first_key_ + valid - 1;
     if (ranges_ != nullptr) {
       first = kUnlimited;
       last = -1;
-      for (int atom = first_key_ / kMaskAtom; atom <= (first_key_ + block_n_ - 1) / kMaskAtom; ++atom) {
+      for (int atom = first_key_ / kMaskAtom; atom <= last_atom_; ++atom) {
         first = min(first, ranges_[atom].first_position);
         last = max(last, ranges_[atom].last_position);
       }
@@ -63,7 +64,7 @@ class KeyTileClasses {
     bool full = query_tile >= whole_.begin && query_tile < whole_.end;
     if (classes_ == nullptr) return full ? MaskClass::full : MaskClass::partial;
     bool any = false;
-    for (int key = first_key_ / kMaskAtom; key <= (first_key_ + block_n_ - 1) / kMaskAtom; ++key)
+    for (int key = first_key_ / kMaskAtom; key <= last_atom_; ++key)
       for (int query = query_tile * block_m_ / kMaskAtom; query <= ((query_tile + 1) * block_m_ - 1) / kMaskAtom;
            ++query) {
         const auto atom = static_cast<MaskClass>(classes_[std::int64_t{key} * p_.query_atoms + query]);
@@ -85,6 +86,8 @@ class KeyTileClasses {
   const KeyAtomRange* ranges_ = nullptr;  ///< reordered keys: the positions of each atom
   int keys_ = 0;
   int first_key_ = 0;
+  /// That holds keys of the tile: a plan has atoms for tiles of 128 keys, others may lie past them.
+  int last_atom_ = 0;
   TileRange seen_;
   TileRange whole_;
 };

@@ -1,6 +1,7 @@
 // What belongs to a kernel family: the architectures that it runs on, the fields of its tiles and the biases they read.
 #pragma once
 
+#include <flashdma_bwd/kernel_resources.hpp>
 #include <flashdma_bwd/kernel_table.hpp>
 #include <span>
 #include <string_view>
@@ -51,9 +52,9 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// The kernels of cta_pair and of several_items have no tile bias.
+/// The kernels of cta_pair, of several_items and of transposed gradients have no tile bias.
 constexpr bool reads(const TileConfig& tile, BiasKind bias) {
-  return !(tile.cta_pair || tile.several_items) || bias != BiasKind::tile;
+  return !(tile.cta_pair || tile.several_items || accumulates_transposed(tile)) || bias != BiasKind::tile;
 }
 
 }  // namespace flashdma_bwd

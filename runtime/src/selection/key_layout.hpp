@@ -14,8 +14,8 @@ inline constexpr std::int64_t kFewestReorderedKeys = 2048;
 /// The rule that decided a layout.
 enum class LayoutRule : std::uint8_t {
   asked_for,
-  one_row,    ///< all queries share their keys
   tile_bias,  ///< its fast kernels need the keys' own order
+  one_row,    ///< all queries share their keys
   few_keys,
   each_mask,  ///< reordered, but for the masks that, counted on the device, gain nothing by it
 };
@@ -28,8 +28,8 @@ struct LayoutChoice {
 
 /// Of a mask whose layout nobody asks for. The first rule that holds decides.
 constexpr LayoutChoice automatic_layout(bool one_row, bool tile_bias, std::int64_t seqlen_k) {
-  if (one_row) return {KeyLayout::compacted, LayoutRule::one_row};
   if (tile_bias) return {KeyLayout::natural, LayoutRule::tile_bias};
+  if (one_row) return {KeyLayout::compacted, LayoutRule::one_row};
   if (seqlen_k < kFewestReorderedKeys) return {KeyLayout::natural, LayoutRule::few_keys};
   return {KeyLayout::reordered, LayoutRule::each_mask};
 }

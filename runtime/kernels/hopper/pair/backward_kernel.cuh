@@ -41,11 +41,14 @@ class Backward {
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
       const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-      if (warp == 3)
+      const bool in_turns = p.d_q_turns != nullptr;
+      if (in_turns && warp % 2 == 1)
+        DQueryReducer<kConfig>(p, shared_, state, rank).run_in_turns(warp / 2);
+      else if (warp == 3)
         DQueryReducer<kConfig>(p, shared_, state, rank).run();
       else if (threadIdx.x % 32 == 0) {
         if (warp == 0)
-          QueryLoader<kConfig>(p, maps, shared_, state, rank).run();
+          load(in_turns);
         else if (warp == 1)
           DOutLoader<kConfig>(p, maps, shared_, state, rank).run();
         else
@@ -59,6 +62,21 @@ class Backward {
       else
         KeyOwner<kConfig>(p, shared_, state).run();
     }
+  }
+
+  /// Q, with K and V; and dO where its loader's warp has another task. A tile's buffer is free in this order, too, so
+  /// that neither load waits long for the other's.
+  __device__ __forceinline__ void load(bool d_out_too) const {
+    QueryLoader<kConfig> queries(p, maps, shared_, state, rank);
+    if (!d_out_too) {
+      queries.run([](int, int, const TileStep&) {});
+      return;
+    }
+    DOutLoader<kConfig> d_outs(p, maps, shared_, state, rank);
+    queries.run([&](int index, int head, const TileStep& step) {
+      if (index == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.first_step_known));
+      d_outs.load(index, head, step);
+    });
   }
 
   __device__ __forceinline__ bool start_item() {
@@ -129,7 +147,10 @@ class Backward {
     for (int role = 0; role < 2; ++role) {
       initialise(state.d_query_full[role], kWarps);
       initialise(state.d_query_empty[role], 1);
+      initialise(state.d_query_turn[role], 1);
+      initialise(state.d_query_added[role], kWarps);
     }
+    initialise(state.first_step_known, 1);
     // Every lane: P goes from lane to lane.
     initialise(state.probability_full, kWarpgroupThreads);
     initialise(state.probability_empty, kWarpgroupThreads);

@@ -144,8 +144,7 @@ class Consumer {
 
   /// Whether the buffer by which the first part of the dQ of step i goes to the reducer is free.
   __device__ __forceinline__ bool buffer_came(int i) const {
-    const int use = p.d_q_turns != nullptr ? 2 * i : i;
-    return has_come(state.d_query_empty[static_cast<int>(kRole)], (use & 1) ^ 1);
+    return has_come(state.d_query_empty[static_cast<int>(kRole)], (i & 1) ^ 1);
   }
 
   /// Where in the scratch the second part of the warpgroup's share of dQ of step i belongs.
@@ -156,38 +155,38 @@ class Consumer {
     return p.d_q_scratch + row * kD + column / 8 * kAtomFloats + lane() * 4;
   }
 
-  /// Lets go of the dS of step i, and adds the warpgroup's share of dQ to the scratch or has the reducer do so. Asks
-  /// meanwhile whether `next` has come, what the next step begins with.
+  /// Lets go of the dS of step i, has the reducer add the first part of the warpgroup's share of dQ to the scratch and
+  /// adds the second, in deterministic mode when the reducer says that it is the item's turn. Asks meanwhile whether
+  /// `next` has come, what the next step begins with.
   __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool came, float* destination,
                                                     std::uint64_t& next, std::uint32_t next_parity) const {
     arrive(state.d_score_empty[DScoreRing(i).stage]);
     if (lane() == 0)
       ptx::mbarrier_arrive_cluster(
           ptx::mapa(ptx::shared_address(&state.other_d_score_taken[OtherDScoreRing(i).stage]), rank() ^ 1));
-    // In deterministic mode the reducer keeps the order, so that both parts go there.
-    if (p.d_q_turns != nullptr) {
-      give_to_reducer(0, 2 * i, d_q, came);
-      give_to_reducer(1, 2 * i + 1, d_q, false);
-      return false;
-    }
-    give_to_reducer(0, i, d_q, came);
+    give_to_reducer(i, d_q, came);
     const bool next_came = has_come(next, next_parity);
+    constexpr int kShare = static_cast<int>(kRole);
+    if (p.d_q_turns != nullptr) wait(state.d_query_turn[kShare], i & 1);
 #pragma unroll
     for (int c = 0; c < G::kDQueryPart / 8; ++c) {
       const float* values = d_q + (G::kDQueryPart / 8 + c) * 4;
       ptx::red_add_v4(destination + c * kAtomFloats, {values[0], values[1], values[2], values[3]});
     }
+    if (p.d_q_turns != nullptr) {
+      __syncwarp();
+      arrive(state.d_query_added[kShare]);
+    }
     return next_came;
   }
-  /// `use` counts the uses of the warpgroup's buffer.
-  __device__ __forceinline__ void give_to_reducer(int part, int use, const DQuery& d_q, bool came) const {
+  __device__ __forceinline__ void give_to_reducer(int i, const DQuery& d_q, bool came) const {
     constexpr int kShare = static_cast<int>(kRole);
-    wait(state.d_query_empty[kShare], (use & 1) ^ 1, came);
+    wait(state.d_query_empty[kShare], (i & 1) ^ 1, came);
     const std::uint32_t address =
         shared_ + G::kDQuery + (kShare * 4 + warp()) * (G::kDQueryPartBytes / 4) + lane() * 16;
 #pragma unroll
     for (int c = 0; c < G::kDQueryPart / 8; ++c) {
-      const float* values = d_q + (part * (G::kDQueryPart / 8) + c) * 4;
+      const float* values = d_q + c * 4;
       ptx::st_shared_v4(address + c * kAtomFloats * 4, values[0], values[1], values[2], values[3]);
     }
     ptx::fence_proxy_async();

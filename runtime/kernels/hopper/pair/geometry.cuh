@@ -36,7 +36,9 @@ struct State {
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t other_d_score_full[kOtherDScoreStages];   ///< the other CTA's dS has arrived here
   std::uint64_t other_d_score_taken[kOtherDScoreStages];  ///< the other CTA has used what was sent to it
-  std::uint64_t d_query_full[2], d_query_empty[2];        ///< by role
+  std::uint64_t d_query_full[2], d_query_empty[2];        ///< by role: the buffer of the share's first part
+  std::uint64_t d_query_turn[2], d_query_added[2];  ///< deterministic mode: its second part may be added, has been
+  std::uint64_t first_step_known;                   ///< deterministic mode
   StepInfo steps[kStepSlots];
   KeyItem item;
   HeadWalk query_walk, d_out_walk;  ///< the loaders'

@@ -1,5 +1,6 @@
-// The producer warpgroup of a CTA of two. Each of its warps has one task, of one thread: to load Q, with K and V; to
-// load dO; to send dS to the other CTA; to add dQ to global memory.
+// The producer warpgroup of a CTA of two. Each of its warps has one task, most of them of one thread: to load Q, with K
+// and V; to load dO; to send dS to the other CTA; to add dQ to global memory. In deterministic mode each consumer's dQ
+// has a warp, and one thread loads both Q and dO.
 #pragma once
 
 #include "hopper/pair/geometry.cuh"
@@ -33,26 +34,43 @@ class Loader {
     }
   }
 
+  /// Where a step's tile lies in its tensor: found before its buffer is waited for, and in registers, for what is read
+  /// from shared memory between the wait and the copies keeps the consumers waiting.
+  struct TilePlace {
+    int row;      ///< of the first query, with as many before the sequence's first as it is shorter than the longest
+    int end_row;  ///< of the sequence
+    int statistics_row;
+    int head;
+    int batch;
+  };
+
+  __device__ __forceinline__ TilePlace place_of(int first_query, int head) const {
+    const SequenceRows& s = state.item.sequence;
+    return {.row = p.seqlen_q - s.length_q + first_query,
+            .end_row = static_cast<int>(s.row_q) + s.length_q,
+            .statistics_row = static_cast<int>(s.scratch_row) + first_query,
+            .head = head,
+            .batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch};
+  }
+
   /// The panels [begin, end) of a tile of Q or dO for both CTAs, and this CTA's LSE or D of the tile's queries. The
   /// barrier also counts `more_bytes` that are copied after it.
   __device__ __forceinline__ void load_tile(const CUtensorMap& map, int offset, const CUtensorMap& statistics_map,
                                             int statistics_offset, int stage, std::uint64_t& barrier, int begin,
-                                            int end, int first_query, int head, int more_bytes = 0) {
+                                            int end, const TilePlace& place, int more_bytes = 0) {
     constexpr std::uint16_t kBoth = 3;
-    const SequenceRows& s = state.item.sequence;
     const std::uint32_t full = ptx::shared_address(&barrier);
     // Of both CTAs' copies.
     ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4 + more_bytes);
-    const int batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch;
     const std::uint32_t tile = shared_ + offset + stage * QueryTile::kBytes;
 #pragma unroll 1
     for (int panel = begin; panel < end; ++panel)
-      ptx::cp_async_bulk_tensor_5d_multicast(tile + panel * QueryTile::kPanelBytes, map,
-                                             {panel * QueryTile::kPanelColumns, p.seqlen_q - s.length_q + first_query,
-                                              static_cast<int>(s.row_q) + s.length_q, head, batch},
-                                             full, kBoth, ptx::kEvictLast);
+      ptx::cp_async_bulk_tensor_5d_multicast(
+          tile + panel * QueryTile::kPanelBytes, map,
+          {panel * QueryTile::kPanelColumns, place.row, place.end_row, place.head, place.batch}, full, kBoth,
+          ptx::kEvictLast);
     ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
-                                 {static_cast<int>(s.scratch_row) + first_query, head}, full);
+                                 {place.statistics_row, place.head}, full);
   }
 
   const BackwardParameters& p;
@@ -79,7 +97,9 @@ class QueryLoader : Loader<kConfig> {
                                          std::uint32_t shared, State& shared_state, int cta_rank)
       : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
 
-  __device__ __forceinline__ void run() {
+  /// Calls also(index, head, step) when it has seen to a step.
+  template <class Also>
+  __device__ __forceinline__ void run(Also&& also) {
     // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
     // outlive the CTA.
     const bool load_keys = state.item.active == nullptr && state.step_count > 0;
@@ -91,14 +111,16 @@ class QueryLoader : Loader<kConfig> {
     this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
       const std::uint64_t* const words = step.partial ? mask_words(head, first_query) : nullptr;
       const bool masked = G::kMaskBytes > 0 && words != nullptr;
+      const auto place = this->place_of(first_query, head);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
       state.steps[index % kStepSlots] = {first_query, head, step.partial, words};
-      this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end,
-                      first_query, head, masked ? G::kMaskBytes : 0);
+      this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end, place,
+                      masked ? G::kMaskBytes : 0);
       if (masked) load_mask(ring.stage, head, first_query);
       if (load_keys && index == 0) load_values_of_item();
+      also(index, head, step);
     });
   }
 
@@ -166,15 +188,17 @@ class DOutLoader : Loader<kConfig> {
       : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
 
   __device__ __forceinline__ void run() {
+    this->walk_steps(state.d_out_walk, [&](int index, int head, const TileStep& step) { load(index, head, step); });
+  }
+  __device__ __forceinline__ void load(int index, int head, const TileStep& step) {
     constexpr int kMiddle = G::QueryTile::kPanels / 2;
     const int begin = rank == 0 ? 0 : kMiddle;
     const int end = rank == 0 ? kMiddle : G::QueryTile::kPanels;
-    this->walk_steps(state.d_out_walk, [&](int index, int head, const TileStep& step) {
-      const RingPosition<G::kDOutStages> ring(index);
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[ring.stage]), ring.parity ^ 1);
-      this->load_tile(maps.d_out, G::kDOut, maps.row_dot, G::kRowDot, ring.stage, state.d_out_full[ring.stage], begin,
-                      end, step.tile * G::kM, head);
-    });
+    const RingPosition<G::kDOutStages> ring(index);
+    const auto place = this->place_of(step.tile * G::kM, head);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[ring.stage]), ring.parity ^ 1);
+    this->load_tile(maps.d_out, G::kDOut, maps.row_dot, G::kRowDot, ring.stage, state.d_out_full[ring.stage], begin,
+                    end, place);
   }
 };
 
@@ -214,8 +238,8 @@ class DScoreSender {
   int other;
 };
 
-/// Adds the first part of the consumers' shares of every step's dQ to their scratch in global memory; in deterministic
-/// mode both parts, in the order of the items. One warp.
+/// Adds the first part of the consumers' shares of every step's dQ to their scratch in global memory: one warp for both
+/// consumers, or in deterministic mode one for each, which also says when it is the consumer's turn.
 template <KernelConfig kConfig>
 class DQueryReducer {
   using G = Geometry<kConfig>;
@@ -227,18 +251,15 @@ class DQueryReducer {
                                            State& shared_state, int cta_rank)
       : p(parameters), shared_(shared), state(shared_state), rank(cta_rank) {}
 
+  /// Both consumers' shares, as they come.
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
     const int shares = state.step_count * 2;  // the value owner's and the key owner's of every step
-    if (p.d_q_turns != nullptr) {
-      add_in_turns(shares, lane);
-      return;
-    }
     for (int n = 0; n < shares; ++n) {
       const int step = n / 2;
       const int role = n % 2;
       wait_for_part(role, step);
-      add(step, role, 0, lane);
+      add(row_of(place_of(step, lane)), role, lane);
       // A buffer is given back when the next one has been seen to.
       if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read<1>();
       __syncwarp();
@@ -248,10 +269,46 @@ class DQueryReducer {
     if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
   }
 
+  /// Deterministic mode: one consumer's shares, each when all smaller items have added theirs.
+  ///
+  /// A share has a turn of its own. Whether it has come is asked while the share is being computed, and so is the way
+  /// to global memory of one step's share hidden under the products of the next. The consumer adds its part when it has
+  /// been told of the turn, and arrives without waiting for its additions: the release by which the turn is passed is
+  /// behind that arrival, and so behind them. An item waits for smaller ones only, and its turn is passed before the
+  /// next one is waited for, so that nobody is blocked for ever.
+  __device__ __forceinline__ void run_in_turns(int role) {
+    const int lane = ptx::fresh_thread_index() % 32;
+    const int steps = state.step_count;
+    if (steps == 0) return;
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.first_step_known), 0);
+    Turn next = turn_of(0, role, lane);
+    for (int i = 0; i < steps; ++i) {
+      const Turn turn = next;
+      while (ptx::ld_acquire(turn.counter) != turn.place) {
+      }
+      ptx::fence_proxy_async_global();
+      __syncwarp();
+      if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_turn[role]));
+      wait_for_part(role, i);
+      add(turn.row, role, lane);
+      // Who has handed this share over has begun the next step, whose description does not change before its turn.
+      if (i + 1 < steps) next = turn_of(i + 1, role, lane);
+      if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read();
+      __syncwarp();
+      if (lane == 0) give_back(role);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_added[role]), i & 1);
+      if (lane < kRowBlocks) {
+        ptx::cp_async_bulk_wait_group();
+        ptx::fence_proxy_async_global();
+      }
+      __syncwarp();
+      if (lane == 0) ptx::st_release(turn.counter, turn.place + 1);
+    }
+  }
+
  private:
-  /// `use` counts the uses of the warpgroup's buffer.
-  __device__ __forceinline__ void wait_for_part(int role, int use) const {
-    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), use & 1);
+  __device__ __forceinline__ void wait_for_part(int role, int step) const {
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), step & 1);
   }
   __device__ __forceinline__ void give_back(int role) const {
     ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));
@@ -270,70 +327,35 @@ class DQueryReducer {
     }
     return {__shfl_sync(0xffffffffu, place.first_query, 0), __shfl_sync(0xffffffffu, place.head, 0)};
   }
+  /// In the scratch.
+  __device__ __forceinline__ std::int64_t row_of(const StepPlace& step) const {
+    return scratch_row_of(state.item, p, step.head) + step.first_query;
+  }
 
-  /// Deterministic mode: how many smaller items add to the dQ of the step's queries before this one.
-  __device__ __forceinline__ int place_in_turn(const StepPlace& step) const {
+  struct Turn {
+    std::int64_t row;       ///< the step's first in the scratch
+    std::int32_t* counter;  ///< of the items that have added this share to the step's queries
+    int place;              ///< how many of them are smaller than this one
+  };
+  __device__ __forceinline__ Turn turn_of(int i, int role, int lane) const {
+    const StepPlace step = place_of(i, lane);
+    const std::int64_t row = row_of(step);
     const std::int64_t list =
         (static_cast<std::int64_t>(state.item.batch) * p.list_heads + step.head / p.list_heads_per_head) * p.key_tiles +
         state.item.key_tile;
-    return p.list_ranks[list * p.query_tiles + step.first_query / G::kM];
+    static_assert(G::kM == kPairTurnRows * kCtas * 2);  // a counter for each share
+    return {row, p.d_q_turns + row / kPairTurnRows + rank * 2 + role,
+            p.list_ranks[list * p.query_tiles + step.first_query / G::kM]};
   }
 
-  /// Starts the addition of a part of a step's share, which is there.
-  __device__ __forceinline__ void add(int step, int role, int part, int lane) const {
+  /// Starts the addition of the first part of a step's share, which is there.
+  __device__ __forceinline__ void add(std::int64_t row, int role, int lane) const {
     constexpr int kBytes = G::kDQueryPartBytes / kRowBlocks;
-    const StepPlace place = place_of(step, lane);
-    const std::int64_t row = scratch_row_of(state.item, p, place.head) + place.first_query;
-    const int column = rank * G::kDQueryHalf + role * G::kDQueryColumns + part * G::kDQueryPart;
+    const int column = rank * G::kDQueryHalf + role * G::kDQueryColumns;
     if (lane >= kRowBlocks) return;
     ptx::cp_reduce_async_bulk_add(p.d_q_scratch + (row + lane * 16) * G::kD + column / 8 * kAtomFloats,
                                   shared_ + G::kDQuery + (role * kRowBlocks + lane) * kBytes, kBytes, ptx::kEvictLast);
     ptx::cp_async_bulk_commit_group();
-  }
-
-  /// Adds every step's shares, each when all smaller items have added theirs. That a share has arrived is said when the
-  /// next one has been started, so that nothing waits for the way to global memory; an item waits for smaller ones
-  /// only, so that what it holds back meanwhile blocks nobody for ever.
-  __device__ __forceinline__ void add_in_turns(int shares, int lane) const {
-    std::int32_t* last_turn = nullptr;
-    int last_place = 0;
-    for (int n = 0; n < shares; ++n) {
-      const int step = n / 2;
-      const int role = n % 2;
-      wait_for_part(role, 2 * step);
-      const StepPlace at = place_of(step, lane);
-      const std::int64_t row = scratch_row_of(state.item, p, at.head) + at.first_query;
-      std::int32_t* turn = p.d_q_turns + row / kPairTurnRows + rank * 2 + role;
-      const int place = place_in_turn(at);
-      while (ptx::ld_acquire(turn) != place) {
-      }
-      ptx::fence_proxy_async_global();
-      add(step, role, 0, lane);
-      if (n > 0) pass_turn<1>(last_turn, last_place, lane);
-      give_back_when_read(role, lane);
-      wait_for_part(role, 2 * step + 1);
-      add(step, role, 1, lane);
-      give_back_when_read(role, lane);
-      last_turn = turn;
-      last_place = place;
-    }
-    if (shares > 0) pass_turn<0>(last_turn, last_place, lane);
-  }
-  /// Lets the next item add, when all but the last `kLater` additions have arrived.
-  template <int kLater>
-  __device__ __forceinline__ void pass_turn(std::int32_t* turn, int place, int lane) const {
-    if (lane < kRowBlocks) {
-      ptx::cp_async_bulk_wait_group<kLater>();
-      ptx::fence_proxy_async_global();
-      __threadfence();
-    }
-    __syncwarp();
-    if (lane == 0) ptx::st_release(turn, place + 1);
-  }
-  __device__ __forceinline__ void give_back_when_read(int role, int lane) const {
-    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read();
-    __syncwarp();
-    if (lane == 0) give_back(role);
   }
 
   const BackwardParameters& p;

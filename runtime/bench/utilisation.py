@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""How busy the parts of a GPU are in the main kernel of some problems, as Nsight Compute counts it.
+
+    utilisation.py --bench build/release/runtime/bench/flashdma-bench --commit COMMIT --json utilisation.json
+    utilisation.py --bench PATH --problem "b=2 h=16 d=128 s=8192 causal"
+
+Figures are in percent of what a part could do in the cycles of the kernel, at the clock that the GPU runs at. `ncu` is looked for on PATH.
+"""
+import argparse
+import csv
+import json
+import re
+import subprocess
+import sys
+
+# One for each head dim, 16K tokens of about 2048 columns.
+PROBLEMS = [f"b=2 h={heads} d={head_dim} s=8192" for head_dim, heads in ((32, 64), (64, 32), (96, 21), (128, 16), (192, 11), (256, 8))]
+
+METRICS = {
+    "tensor_pipe": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "shared_memory": "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed",
+    "l2": "lts__t_sectors.avg.pct_of_peak_sustained_elapsed",
+    "l2_hits": "lts__t_sector_hit_rate.pct",
+    "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "issue_slots": "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
+}
+
+
+def measure(bench, problem):
+    """The metrics of one main kernel, which others have run before."""
+    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics",
+               ",".join(METRICS.values()), "--kernel-name", "regex:^bwd_", "--launch-skip", "2", "--launch-count", "1",
+               bench, "--problem", problem, "--samples", "3"]
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    lines = [line for line in run.stdout.splitlines() if line.startswith('"')]
+    if run.returncode != 0 or len(lines) < 3:
+        sys.exit(f"utilisation: ncu found no main kernel of '{problem}':\n{run.stdout}{run.stderr}")
+    names, _, values = csv.reader(lines)
+    row = dict(zip(names, values))
+    missing = [metric for metric in METRICS.values() if not re.fullmatch(r"[\d.,]+", row.get(metric, ""))]
+    if missing:
+        sys.exit(f"utilisation: ncu has no figure for {', '.join(missing)} on this GPU; `ncu --query-metrics` lists what it has")
+    figures = {name: round(float(row[metric].replace(",", "")), 1) for name, metric in METRICS.items()}
+    return {"problem": problem, "kernel": row["Kernel Name"].split("(")[0], **figures}
+
+
+def main():
+    """Parses the command line, measures, prints, writes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bench", required=True, help="flashdma-bench")
+    parser.add_argument("--problem", action="append", help="one problem, as text (default: one for each head dim)")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--json", help="write the figures to this file")
+    arguments = parser.parse_args()
+    results = []
+    for problem in arguments.problem or PROBLEMS:
+        results.append(measure(arguments.bench, problem))
+        print(f"{problem:<32}", *(f"{name} {results[-1][name]:5.1f} %" for name in METRICS))
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump({"benchmark": "utilisation", "commit": arguments.commit, "metrics": METRICS, "results": results}, file, indent=2)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

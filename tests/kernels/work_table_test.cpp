@@ -1,0 +1,312 @@
+// The work table, whose writer runs on the host: what it has, and in which order.
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/work_table_checks.hpp"
+#include "split.hpp"
+#include "support/catch.hpp"
+
+namespace {
+
+using namespace flashdma_bwd;
+
+TEST_CASE("a work table has every step of every item once, whoever chose the length of pieces") {
+  std::mt19937 generator(13);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int several = 0, three = 0, chosen_several = 0;
+  for (int round = 0; round < 60; ++round) {
+    Table table;
+    BackwardParameters& p = table.p;
+    p.batch = draw(1, 3);
+    p.heads_kv = 1;
+    p.heads_per_item = draw(1, 3);
+    p.heads = p.heads_per_item * draw(1, 2);
+    p.block_m = 64;
+    p.block_n = draw(0, 1) == 0 ? 64 : 128;
+    p.seqlen_q = draw(1, 4000);
+    p.seqlen_k = draw(1, 1500);
+    p.running = draw(1, 150);
+    p.overhead = draw(1, 4);
+    if (draw(0, 1) == 0) p.window_right = 0;
+    if (draw(0, 2) == 0) p.window_left = draw(0, 700);
+    if (draw(0, 2) == 0) p.d_q_turns = &table.turns;
+    std::vector<std::int32_t> q{0}, k{0};
+    if (draw(0, 2) == 0) {
+      for (int b = 0; b < p.batch; ++b) {
+        q.push_back(q.back() + draw(0, p.seqlen_q));
+        k.push_back(k.back() + draw(0, p.seqlen_k));
+      }
+      p.cu_seqlens_q = q.data();
+      p.cu_seqlens_k = k.data();
+    }
+    lay_out(p);
+    const bool lists = draw(0, 1) == 0;
+    if (lists) {
+      // Any list of any length: what a mask may leave.
+      p.list_heads = p.heads;
+      const int count = p.batch * p.heads * p.key_tiles;
+      for (int list = 0; list < count; ++list) {
+        const int length = draw(0, 3) == 0 ? p.query_tiles : draw(0, p.query_tiles / 4);
+        table.counts.push_back(length);
+        for (int tile = 0; tile < p.query_tiles; ++tile)
+          table.entries.push_back(tile < length ? static_cast<std::uint32_t>(tile) * 2 + (tile % 3 == 0 ? 1 : 0) : ~0u);
+      }
+      p.list_entries = table.entries.data();
+      p.list_counts = table.counts.data();
+    }
+    const int asked_for = draw(0, 1) == 0 ? draw(1, 40) : 0;
+    Split split = split_items(p, {.masked = lists, .deterministic = p.d_q_turns != nullptr, .piece_steps = asked_for});
+    if (draw(0, 1) == 0) {
+      const int blocks = draw(0, 2);
+      split.order.block_groups = std::max(p.items / p.key_tiles / 3, 1);
+      split.order.tail_groups = std::max(p.items / p.key_tiles - blocks * split.order.block_groups, 0);
+    }
+    INFO("round " << round << ": " << p.items << " items, lists " << lists << ", asked for " << asked_for << ", slots "
+                  << split.slots);
+    if (split.slots == 0) continue;
+    table.write(split);
+    const int most = check_table(table);
+    REQUIRE(most <= split.most_pieces);
+    several += most > 1 ? 1 : 0;
+    three += most > 2 ? 1 : 0;
+    chosen_several += asked_for == 0 && most > 1 ? 1 : 0;
+  }
+  CHECK(several > 20);
+  CHECK(three > 10);
+  CHECK(chosen_several > 5);
+}
+
+TEST_CASE("the device chooses as the host does") {
+  int splits = 0;
+  for (int heads : {1, 2, 3, 7, 16})
+    for (int length : {300, 1024, 2048, 4096, 6000})
+      for (bool causal : {false, true}) {
+        Table table;
+        table.p = dense(1, heads, length, causal);
+        const Split split = split_items(table.p, {.deterministic = true});
+        if (split.slots == 0) continue;
+        table.p.d_q_turns = &table.turns;  // else the device cuts even shares
+        ++splits;
+        INFO(heads << " heads, " << length << ", causal " << causal);
+        table.write(split);
+        check_table(table);
+        const auto slots = std::count_if(table.work.begin(), table.work.end(),
+                                         [](const WorkItem& w) { return w.item >= 0 && w.pieces > 1; });
+        REQUIRE(slots == split.slots);
+        Table chosen;
+        chosen.p = table.p;
+        Split unchosen = split;
+        unchosen.piece_steps = 0;
+        chosen.write(unchosen);
+        REQUIRE(check_table(chosen) == split.most_pieces);
+        for (std::size_t i = 0; i < table.work.size(); ++i) REQUIRE(chosen.work[i].piece == table.work[i].piece);
+      }
+  CHECK(splits > 20);
+}
+
+/// When the last CTA of a table is done, in steps.
+int end_of_table(const Table& table) {
+  std::multiset<int> free;
+  for (int i = 0; i < table.p.running; ++i) free.insert(0);
+  int end = 0;
+  for (const WorkItem& work : table.work) {
+    if (work.item < 0) break;
+    const int done = free.extract(free.begin()).value() + steps_of(work) + table.p.overhead;
+    free.insert(done);
+    end = std::max(end, done);
+  }
+  return end;
+}
+
+/// The same table in the order of items.
+Table in_order_of_items(const Table& table) {
+  Table same = table;
+  const auto end = std::find_if(same.work.begin(), same.work.end(), [](const WorkItem& work) { return work.item < 0; });
+  std::stable_sort(same.work.begin(), end, [](const WorkItem& a, const WorkItem& b) {
+    return a.pieces > 1 ? b.pieces == 1 : b.pieces == 1 && a.item < b.item;
+  });
+  return same;
+}
+
+TEST_CASE("where only the device knows the steps, long items come first and the last ones longest first") {
+  std::mt19937 generator(47);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int sorted = 0, few_sorted = 0, with_long = 0, with_pieces = 0, reordered = 0;
+  double lost_before = 0, lost = 0;
+  for (int round = 0; round < 80; ++round) {
+    Table table;
+    BackwardParameters& p = table.p;
+    p.batch = draw(1, 2);
+    p.heads = p.heads_kv = p.list_heads = draw(1, 16);
+    p.heads_per_item = 1;
+    p.block_m = 64;
+    p.block_n = 128;
+    p.seqlen_q = p.seqlen_k = draw(1000, 4500);
+    p.running = std::vector<int>{5, 66, 132, 264, 700}[static_cast<std::size_t>(draw(0, 4))];
+    p.overhead = 2;
+    lay_out(p);
+    // Keys behind the last one have no items: a batch of different lengths.
+    std::vector<std::int32_t> q{0}, k{0};
+    if (draw(0, 2) == 0) {
+      for (int b = 0; b < p.batch; ++b) {
+        q.push_back(q.back() + p.seqlen_q);
+        k.push_back(k.back() + draw(1, p.seqlen_k));
+      }
+      p.cu_seqlens_q = q.data();
+      p.cu_seqlens_k = k.data();
+    }
+    const int usual = draw(1, p.query_tiles / 2);
+    const int one_in = draw(2, 40);
+    for (int list = 0; list < p.batch * p.heads * p.key_tiles; ++list) {
+      table.counts.push_back(draw(1, one_in) == 1 ? draw(usual, p.query_tiles) : draw(0, usual));
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+    }
+    p.list_entries = table.entries.data();
+    p.list_counts = table.counts.data();
+    KeyOrder keys{p.seqlen_k, draw(0, 3) == 0 ? 0 : 1, 0, 0};
+    if (p.cu_seqlens_q == nullptr && draw(0, 1) == 0) p.key_orders = &keys;
+    const Split split = split_items(p, {.masked = true});
+    if (split.slots == 0) continue;
+    INFO("round " << round << ": " << p.items << " items on " << p.running);
+    table.write(split);
+    check_table(table);
+    const UnsplitOrder order = check_order(table);
+    if (p.key_orders != nullptr && keys.natural == 0) {
+      CHECK(order.sorted == 0);
+      ++reordered;
+      continue;
+    }
+    if (order.sorted == 0) continue;
+    CHECK(order.sorted <= std::min(2 * p.running, kTableThreads));
+    ++(order.sorted == kTableThreads ? sorted : few_sorted);
+    with_long += std::any_of(table.work.begin(), table.work.end(), [&](const WorkItem& work) {
+      return work.item >= 0 && work.pieces == 1 && steps_of(work) > order.longest;
+    });
+    with_pieces += table.work.front().pieces > 1;
+    std::int64_t least = 0;
+    for (const WorkItem& work : table.work)
+      if (work.item >= 0) least += steps_of(work) + p.overhead;
+    lost += static_cast<double>(end_of_table(table)) * p.running / static_cast<double>(least) - 1;
+    lost_before +=
+        static_cast<double>(end_of_table(in_order_of_items(table))) * p.running / static_cast<double>(least) - 1;
+  }
+  CAPTURE(sorted, few_sorted, with_long, with_pieces, reordered, lost, lost_before);
+  CHECK(sorted > 4);
+  CHECK(few_sorted > 5);
+  CHECK(with_long > 3);
+  CHECK(with_pieces > 3);
+  CHECK(reordered > 3);
+  CHECK(lost < lost_before / 2);
+}
+
+TEST_CASE("few items whose steps only the device knows are cut so that all CTAs are done together") {
+  std::mt19937 generator(59);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int tables = 0, two_phases = 0, cut_often = 0, uncut = 0;
+  double lost = 0;
+  for (int round = 0; round < 240; ++round) {
+    Table table;
+    BackwardParameters& p = table.p;
+    p.batch = 1;
+    p.heads_per_item = draw(1, 4);
+    p.heads = p.heads_per_item * draw(1, 4);
+    p.heads_kv = p.heads / p.heads_per_item;
+    p.list_heads = p.heads;
+    p.block_m = 64;
+    p.block_n = 128;
+    p.seqlen_q = 8192;
+    p.seqlen_k = draw(1, 60) * 128;
+    p.head_dim = 128;
+    p.scratch_rows = p.seqlen_q;
+    p.running = draw(0, 1) == 0 ? 132 : draw(2, 264);
+    p.overhead = draw(2, 4);
+    lay_out(p);
+    const int shortest = draw(0, p.query_tiles);
+    for (int list = 0; list < p.heads * p.key_tiles; ++list) {
+      table.counts.push_back(draw(shortest, p.query_tiles));
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+    }
+    p.list_entries = table.entries.data();
+    p.list_counts = table.counts.data();
+    KeyOrder keys{p.seqlen_k, 0, 0, 0};
+    if (draw(0, 1) == 0) p.key_orders = &keys;
+    const Split split = split_items(p, {.masked = true});
+    REQUIRE(split.most_pieces <= kMostCutPieces);
+    if (split.slots == 0) continue;
+    INFO("round " << round << ": " << p.items << " items on " << p.running);
+    table.write(split);
+    const int most = check_table(table);
+    REQUIRE(most <= split.most_pieces);
+    const EvenShares even = shares_of(table);
+    const std::vector<WorkItem> entries = entries_of(table);
+    if (even.share == 0) continue;
+    ++tables;
+    two_phases += even.phases == 2 ? 1 : 0;
+    cut_often += most > 4 ? 1 : 0;
+    uncut += std::any_of(entries.begin(), entries.end(), [](const WorkItem& work) { return work.pieces == 1; });
+    const SplitTally whole = whole_tally(entries);
+    const std::int64_t cuts = static_cast<std::int64_t>(entries.size()) - whole.pieces;
+    CHECK(cuts <= even.phases * p.running);
+    // Shares, the overhead of what comes behind a cut, and what is left to a neighbour instead of being a piece.
+    const int end = end_of_table(table);
+    const int shares = even.phases * (even.share + p.overhead);
+    CHECK(end <= shares + 2 * p.overhead + shares / 10);
+    lost += static_cast<double>(end) / shares - 1;
+  }
+  CAPTURE(tables, two_phases, cut_often, uncut, lost);
+  CHECK(tables > 30);
+  CHECK(two_phases > 5);
+  CHECK(lost < 0.06 * tables);
+  CHECK(cut_often > 3);
+  CHECK(uncut > 10);
+}
+
+TEST_CASE("equal items, and those that all start at once, stay in their order") {
+  SplitTally tally;
+  tally.add(10, kAllSteps, 1000);
+  CHECK(order_of_unsplit(tally, 132, 2).sorted == 0);
+  tally.add(5, kAllSteps, 1);
+  CHECK(order_of_unsplit(tally, 132, 2).sorted == kTableThreads);
+  CHECK(order_of_unsplit(tally, 1000, 2).sorted == kTableThreads);
+  CHECK(order_of_unsplit(tally, 1001, 2).sorted == 0);
+  CHECK(order_of_unsplit(tally, 5, 2).sorted == 10);
+  // Two rounds and a half as long as the mean.
+  CHECK(order_of_unsplit(tally, 128, 2).longest == 33);
+}
+
+TEST_CASE("a long column among many short ones is split") {
+  Table table;
+  BackwardParameters& p = table.p;
+  p.batch = 1;
+  p.heads = p.heads_kv = p.list_heads = 4;
+  p.block_m = 64;
+  p.block_n = 128;
+  p.seqlen_q = p.seqlen_k = 16384;
+  p.running = 132;
+  lay_out(p);
+  for (int head = 0; head < p.heads; ++head)
+    for (int tile = 0; tile < p.key_tiles; ++tile) {
+      table.counts.push_back(tile == 0 ? p.query_tiles : 9);
+      for (int i = 0; i < p.query_tiles; ++i) table.entries.push_back(static_cast<std::uint32_t>(i) * 2);
+    }
+  p.list_entries = table.entries.data();
+  p.list_counts = table.counts.data();
+  const Split split = split_items(p, {.masked = true});
+  REQUIRE(split.slots > 0);
+  REQUIRE(split.piece_steps == 0);
+  table.write(split);
+  check_table(table);
+  int split_items_seen = 0;
+  for (const WorkItem& work : table.work)
+    if (work.item >= 0 && work.pieces > 1) {
+      CHECK(place_of_item(work.item, p.key_tiles, p.heads, p.order).key_tile == 0);
+      CHECK(work.pieces >= 4);
+      split_items_seen += work.piece == 0 ? 1 : 0;
+    }
+  CHECK(split_items_seen == 4);
+}
+
+}  // namespace
