@@ -7,7 +7,7 @@
 
 #include "common/launch_kernel.hpp"
 // The other headers need what that one defines.
-#include "hopper/pair/probability_words.cuh"
+#include "hopper/owners/probability_words.cuh"
 #include "support/catch.hpp"
 
 namespace {
@@ -19,8 +19,8 @@ constexpr KernelConfig config_of(int head_dim, bool softcap) {
       Architecture::sm90, head_dim, DataType::fp16,
       BiasKind::none,     softcap,  {.family = KernelFamily::hopper, .block_m = 64, .block_n = 128, .cta_pair = true}};
 }
-using Words = hopper::pair::ProbabilityWords<config_of(192, false)>;
-using WeightWords = hopper::pair::ProbabilityWords<config_of(256, true)>;
+using Words = hopper::owners::ProbabilityWords<config_of(192, false)>;
+using WeightWords = hopper::owners::ProbabilityWords<config_of(256, true)>;
 
 struct Pair {
   double first, second;

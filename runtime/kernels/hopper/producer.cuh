@@ -12,6 +12,7 @@
 #include "hopper/geometry.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/tensor_maps.hpp"
+#include "hopper/tile_place.cuh"
 
 namespace flashdma_bwd::hopper {
 
@@ -31,7 +32,7 @@ class Loader {
   __device__ __forceinline__ void run() {
     int index = 0;  // of the step, through all items
     for (state.item_number = 0; find_item(index); ++state.item_number) {
-      load_key_tile<typename G::KeyTile>(maps.k, G::kKey + slot_ * G::KeyTile::kBytes, state.key_full[slot_]);
+      load_keys<typename G::KeyTile>(maps.k, G::kKey + slot_ * G::KeyTile::kBytes, state.key_full[slot_]);
       state.first_step = index;
       for (state.item_head = 0; state.item_head < p.heads_per_item; ++state.item_head) {
         // The first was found with the item.
@@ -43,16 +44,6 @@ class Loader {
   }
 
  private:
-  /// Where a step's tiles lie in their tensors. It is found before the step's buffers are waited for, and in registers:
-  /// what is read from shared memory between one copy and the next keeps the consumers waiting (NOTES.md).
-  struct TilePlace {
-    int row;      ///< of the first query, with as many before the sequence's first as it is shorter than the longest
-    int end_row;  ///< of the sequence
-    int statistics_row;
-    int head;
-    int batch;
-  };
-
   __device__ __forceinline__ const KeyItem& item() const { return state.items[slot_]; }
 
   /// Whether there is another item; its first step is the `index`-th.
@@ -82,7 +73,7 @@ class Loader {
     // With two buffers the bias's is free before Q's is, with one it is free last.
     if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, info);
 
-    const TilePlace place = place_of(info);
+    const TilePlace place = place_of_queries(p, item(), info.first_query, info.head);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
     constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
     const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
@@ -118,15 +109,6 @@ class Loader {
     ptx::reread_memory();
     info.mask_words = step.partial ? mask_words(item(), head, first_query) : nullptr;
     ptx::reread_memory();
-  }
-
-  __device__ __forceinline__ TilePlace place_of(const ItemStep& info) const {
-    const SequenceRows& s = item().sequence;
-    return {.row = p.seqlen_q - s.length_q + info.first_query,
-            .end_row = static_cast<int>(s.row_q) + s.length_q,
-            .statistics_row = static_cast<int>(s.scratch_row) + info.first_query,
-            .head = info.head,
-            .batch = p.cu_seqlens_q != nullptr ? 0 : item().batch};
   }
 
   __device__ __forceinline__ const std::uint64_t* mask_words(const KeyItem& item, int head, int first_query) const {
@@ -183,20 +165,20 @@ class Loader {
       const RingPosition<G::kDScoreStages> d_score(state.first_step - 1);
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[d_score.stage]), d_score.parity);
     }
-    load_key_tile<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
+    load_keys<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
   }
 
   /// The keys of a compacted mask are gathered by the consumers.
   template <class Tile>
-  __device__ __forceinline__ void load_key_tile(const CUtensorMap& map, int offset, std::uint64_t& barrier) const {
+  __device__ __forceinline__ void load_keys(const CUtensorMap& map, int offset, std::uint64_t& barrier) const {
     const KeyItem& keys = item();
-    const SequenceRows& s = keys.sequence;
     const std::uint32_t full = ptx::shared_address(&barrier);
     if (keys.active != nullptr) {
       ptx::mbarrier_arrive(full);
       return;
     }
     ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
+    const SequenceRows& s = keys.sequence;
     const int batch = p.cu_seqlens_k != nullptr ? 0 : keys.batch;
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel)

@@ -12,46 +12,46 @@
 // of both, saves a second reading of K and V.
 #pragma once
 
-#include "hopper/consumer_warp.cuh"
 #include "hopper/key_gradient.cuh"
+#include "hopper/owners/owner.cuh"
 #include "hopper/pair/geometry.cuh"
-#include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
 #include "hopper/transposed_product.cuh"
-#include "hopper/wgmma.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
+using owners::Role;
+
 /// What both roles do.
 template <KernelConfig kConfig, Role kRole>
-class Consumer {
- protected:
-  using G = Geometry<kConfig>;
-  using State = typename G::State;
-  using QueryTile = typename G::QueryTile;
-  using KeyTile = typename G::KeyTile;
-  using OtherKeyTile = typename G::OtherKeyTile;
-  using ValueTile = typename G::ValueTile;
-  using PairTile = typename G::PairTile;
-  static constexpr DataType kType = kConfig.data_type;
-  static constexpr bool kBf16 = kType == DataType::bf16;
-  static constexpr bool kKeyBias = kConfig.bias == BiasKind::key_vector;
-  static constexpr bool kSoftcap = kConfig.softcap;
-  static constexpr int kM = G::kM;
-  static constexpr int kD = G::kD;
-  static_assert(kConfig.bias != BiasKind::tile);
+class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
+  using Base = owners::Owner<kConfig, Geometry<kConfig>, kRole>;
 
+ protected:
+  using Base::Base;
+  using Base::kBf16;
+  using Base::kD;
+  using Base::kM;
+  using Base::kShare;
+  using Base::kType;
+  using Base::p;
+  using Base::shared_;
+  using Base::state;
+  using typename Base::DOutRing;
+  using typename Base::DQuery;
+  using typename Base::DScoreRing;
+  using typename Base::G;
+  using typename Base::KeyTile;
+  using typename Base::PairTile;
+  using typename Base::QueryRing;
+  using typename Base::QueryTile;
+  using typename Base::State;
+  using typename Base::ValueTile;
+  using OtherKeyTile = typename G::OtherKeyTile;
+  using OtherDScoreRing = RingPosition<G::kOtherDScoreStages>;
   using Scores = float[kM / 2];
   using Gradient = float[kD / 2];
-  using DQuery = float[G::kDQueryColumns / 2];
   using Operand = std::uint32_t[kM / 16][4];
-  using QueryRing = RingPosition<G::kQueryStages>;
-  using DOutRing = RingPosition<G::kDOutStages>;
-  using DScoreRing = RingPosition<G::kDScoreStages>;
-  using OtherDScoreRing = RingPosition<G::kOtherDScoreStages>;
-
-  __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : p(parameters), shared_(shared), state(shared_state) {}
 
   /// The CTA's number, read anew for the same reason as the thread's.
   static __device__ __forceinline__ int rank() { return cta_rank(); }
@@ -69,13 +69,6 @@ class Consumer {
   }
 
   // --- Products ---
-
-  __device__ __forceinline__ std::uint32_t query_tile(int i) const {
-    return ptx::opaque(QueryTile::descriptor(shared_ + G::kQuery) + QueryRing(i).stage * (QueryTile::kBytes >> 4));
-  }
-  __device__ __forceinline__ std::uint32_t d_out_tile(int i) const {
-    return ptx::opaque(QueryTile::descriptor(shared_ + G::kDOut) + DOutRing(i).stage * (QueryTile::kBytes >> 4));
-  }
 
   /// Issues `gradient` += `pairs` times the tile `queries`, Q or dO.
   static __device__ __forceinline__ void accumulate(Gradient& gradient, const Operand& pairs, std::uint32_t queries) {
@@ -112,12 +105,9 @@ class Consumer {
 
   /// Issues the warpgroup's share of dQ of step i.
   __device__ __forceinline__ void start_d_query(int i, DQuery& d_q) const {
-    constexpr int kShare = static_cast<int>(kRole);
-    constexpr int kSteps = G::kKeys / 16;
     constexpr int kSharePanels = G::kDQueryColumns / KeyTile::kPanelColumns;
     constexpr int kHalfPanels = G::kDQueryHalf / KeyTile::kPanelColumns;
-    const std::uint32_t d_scores =
-        ptx::opaque(PairTile::descriptor(shared_ + G::kDScore) + DScoreRing(i).stage * (PairTile::kBytes >> 4));
+    const std::uint32_t d_scores = this->d_score_tile(i);
     const std::uint32_t other_d_scores = ptx::opaque(PairTile::descriptor(shared_ + G::kOtherDScore) +
                                                      OtherDScoreRing(i).stage * (PairTile::kBytes >> 4));
     const std::uint32_t keys =
@@ -125,34 +115,20 @@ class Consumer {
                     rank() * (kHalfPanels * KeyTile::kPanelBytes >> 4));
     const std::uint32_t other_keys = ptx::opaque(
         OtherKeyTile::descriptor(shared_ + G::kOtherKey + kShare * kSharePanels * OtherKeyTile::kPanelBytes));
-    using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      const std::uint64_t a = PairTile::descriptor_of(d_scores + PairTile::column_step(k));
-      const std::uint64_t b = KeyTile::descriptor_of(keys + KeyTile::row_step(k));
-      if (k == 0)
-        Product::template ss<false, true, false>(d_q, a, b);
-      else
-        Product::template ss<false, true, true>(d_q, a, b);
-    }
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      Product::template ss<false, true, true>(d_q, PairTile::descriptor_of(other_d_scores + PairTile::column_step(k)),
-                                              OtherKeyTile::descriptor_of(other_keys + OtherKeyTile::row_step(k)));
+    Base::template multiply_keys<KeyTile, false>(d_q, d_scores, keys);
+    Base::template multiply_keys<OtherKeyTile, true>(d_q, other_d_scores, other_keys);
     ptx::wgmma_commit_group();
   }
 
   /// Whether the buffer by which the first part of the dQ of step i goes to the reducer is free.
   __device__ __forceinline__ bool buffer_came(int i) const {
-    return has_come(state.d_query_empty[static_cast<int>(kRole)], (i & 1) ^ 1);
+    return has_come(state.d_query_empty[kShare], (i & 1) ^ 1);
   }
 
-  /// Where in the scratch the second part of the warpgroup's share of dQ of step i belongs.
+  /// Where in the scratch the second part of the warpgroup's share of dQ of step i belongs; before the first step of
+  /// any.
   __device__ __forceinline__ float* second_part(int i) const {
-    const StepInfo& info = state.steps[static_cast<unsigned>(i) % kStepSlots];  // before the first: of any
-    const std::int64_t row = scratch_row_of(state.item, p, info.head) + info.first_query + warp() * 16;
-    const int column = rank() * G::kDQueryHalf + static_cast<int>(kRole) * G::kDQueryColumns + G::kDQueryPart;
-    return p.d_q_scratch + row * kD + column / 8 * kAtomFloats + lane() * 4;
+    return this->scratch_of(i, rank() * G::kDQueryHalf + kShare * G::kDQueryColumns + G::kDQueryPart);
   }
 
   /// Lets go of the dS of step i, has the reducer add the first part of the warpgroup's share of dQ to the scratch and
@@ -164,36 +140,17 @@ class Consumer {
     if (lane() == 0)
       ptx::mbarrier_arrive_cluster(
           ptx::mapa(ptx::shared_address(&state.other_d_score_taken[OtherDScoreRing(i).stage]), rank() ^ 1));
-    give_to_reducer(i, d_q, came);
+    this->give_to_reducer(0, i, d_q, came);
     const bool next_came = has_come(next, next_parity);
-    constexpr int kShare = static_cast<int>(kRole);
     if (p.d_q_turns != nullptr) wait(state.d_query_turn[kShare], i & 1);
-#pragma unroll
-    for (int c = 0; c < G::kDQueryPart / 8; ++c) {
-      const float* values = d_q + (G::kDQueryPart / 8 + c) * 4;
-      ptx::red_add_v4(destination + c * kAtomFloats, {values[0], values[1], values[2], values[3]});
-    }
+    static_assert(G::kDQueryColumns == 2 * G::kDQueryPart);
+    Base::add_other_parts(d_q, destination);
     if (p.d_q_turns != nullptr) {
       __syncwarp();
       arrive(state.d_query_added[kShare]);
     }
     return next_came;
   }
-  __device__ __forceinline__ void give_to_reducer(int i, const DQuery& d_q, bool came) const {
-    constexpr int kShare = static_cast<int>(kRole);
-    wait(state.d_query_empty[kShare], (i & 1) ^ 1, came);
-    const std::uint32_t address =
-        shared_ + G::kDQuery + (kShare * 4 + warp()) * (G::kDQueryPartBytes / 4) + lane() * 16;
-#pragma unroll
-    for (int c = 0; c < G::kDQueryPart / 8; ++c) {
-      const float* values = d_q + c * 4;
-      ptx::st_shared_v4(address + c * kAtomFloats * 4, values[0], values[1], values[2], values[3]);
-    }
-    ptx::fence_proxy_async();
-    __syncwarp();
-    arrive(state.d_query_full[kShare]);
-  }
-
   /// The last step's share of dQ, for which there is no next step.
   __device__ __forceinline__ void finish_d_query(int last) const {
     DQuery d_q;
@@ -210,7 +167,7 @@ class Consumer {
   template <class Tile>
   __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial, Gradient& values,
                                                  std::uint32_t staging) const {
-    const int part = (rank() * 4 + warp()) * 2 + static_cast<int>(kRole);
+    const int part = (rank() * 4 + warp()) * 2 + kShare;
     if (state.item.pieces > 1 && !add_pieces<kD / 2>(p, state.item, part, kCtas * 4 * 2, values)) return;
     const int row = warp() * 16;
     if (partial != nullptr)
@@ -227,10 +184,6 @@ class Consumer {
   }
   /// P and, with a softcap, its slope. A key bias needs dS with and without the slope, else one product of them does.
   static constexpr bool kHandOverSlopes = G::kProbabilityBytes == 4;
-
-  const BackwardParameters& p;
-  std::uint32_t shared_;
-  State& state;
 };
 
 }  // namespace flashdma_bwd::hopper::pair

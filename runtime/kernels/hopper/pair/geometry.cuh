@@ -20,12 +20,6 @@ __device__ __forceinline__ int cta_rank() {
   return static_cast<int>(blockIdx.x % kCtas);
 }
 
-/// What a consumer warpgroup computes and owns.
-enum class Role {
-  value,  ///< S, P and dV
-  key,    ///< dP, dS and dK
-};
-
 /// Barriers and what the warps tell each other; at the end of shared memory.
 template <int kQueryStages, int kDOutStages, int kDScoreStages, int kOtherDScoreStages>
 struct State {

@@ -1,8 +1,8 @@
 // The consumer warpgroup that computes dP, dS and dK, and a key bias's gradient.
 #pragma once
 
+#include "hopper/owners/probability_words.cuh"
 #include "hopper/pair/consumer.cuh"
-#include "hopper/pair/probability_words.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
@@ -30,7 +30,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using typename Base::Scores;
   using typename Base::State;
   using typename Base::ValueTile;
-  using Words = ProbabilityWords<kConfig>;
+  using Words = owners::ProbabilityWords<kConfig>;
 
  public:
   __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
@@ -82,7 +82,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 #pragma unroll
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
-    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     this->template write_gradient<QueryTile>(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
   }
 
@@ -158,20 +158,14 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 
   /// dS into the ring, as rows of queries, for both warpgroups and the sender. Returns whether Q has come.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, bool buffer_came) const {
-    const DScoreRing ring(i);
-    wait(state.d_score_empty[ring.stage], ring.parity ^ 1, buffer_came);
-    const int l = lane();
-    const int row = l % 8 + l / 16 * 8;
-    const std::uint32_t address = shared_ + G::kDScore + ring.stage * PairTile::kBytes + row * PairTile::kRowBytes +
-                                  ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+    return this->publish_d_scores(i, buffer_came, [&](std::uint32_t tile) {
+      const int l = lane();
+      const int row = l % 8 + l / 16 * 8;
+      const std::uint32_t address =
+          tile + row * PairTile::kRowBytes + ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
 #pragma unroll
-    for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
-    const QueryRing query(i);
-    const bool queries_came = has_come(state.query_full[query.stage], query.parity);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    arrive(state.d_score_full[ring.stage]);
-    return queries_came;
+      for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    });
   }
 
   // --- The bias's gradient ---
@@ -181,8 +175,6 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     return reinterpret_cast<float2*>(reinterpret_cast<unsigned char*>(&state) -
                                      (G::kState - G::kBiasSums))[ptx::fresh_thread_index() % kWarpgroupThreads];
   }
-
-  static constexpr int kKeyOwnerBarrier = 1;  ///< named barriers: 0 is the CTA's
 
   /// Writes the sums of the head at work, and starts anew.
   __device__ __forceinline__ void write_bias_sums() {

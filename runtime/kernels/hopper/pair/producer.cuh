@@ -3,55 +3,27 @@
 // has a warp, and one thread loads both Q and dO.
 #pragma once
 
+#include "hopper/owners/d_query_reducer.cuh"
+#include "hopper/owners/loader.cuh"
 #include "hopper/pair/geometry.cuh"
-#include "hopper/ptx.cuh"
-#include "hopper/tensor_maps.hpp"
 
 namespace flashdma_bwd::hopper::pair {
 
-/// What both loaders do: they walk through the item's steps and load some panels of a tile for both CTAs.
+/// What both loaders do: they load some panels of a tile for both CTAs.
 template <KernelConfig kConfig>
-class Loader {
+class Loader : protected owners::Loader<Geometry<kConfig>> {
+  using Base = owners::Loader<Geometry<kConfig>>;
+
  protected:
-  using G = Geometry<kConfig>;
-  using State = typename G::State;
-  using QueryTile = typename G::QueryTile;
+  using typename Base::G;
+  using typename Base::QueryTile;
+  using typename Base::State;
   /// Both CTAs load some of each tile, so that neither can be ahead of the other by a tile.
   static_assert(QueryTile::kPanels >= 3);
 
   __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
                                     std::uint32_t shared, State& shared_state, int cta_rank)
-      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), rank(cta_rank) {}
-
-  /// Calls visit(index, head, step) for every step.
-  template <class Visit>
-  __device__ __forceinline__ void walk_steps(HeadWalk& walk, Visit&& visit) {
-    int index = 0;
-    for (int h = 0; h < p.heads_per_item; ++h) {
-      // The first was found with the item.
-      if (h > 0) find_head(walk, state.item, p, h, G::kM, G::kN);
-      for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
-    }
-  }
-
-  /// Where a step's tile lies in its tensor: found before its buffer is waited for, and in registers, for what is read
-  /// from shared memory between the wait and the copies keeps the consumers waiting.
-  struct TilePlace {
-    int row;      ///< of the first query, with as many before the sequence's first as it is shorter than the longest
-    int end_row;  ///< of the sequence
-    int statistics_row;
-    int head;
-    int batch;
-  };
-
-  __device__ __forceinline__ TilePlace place_of(int first_query, int head) const {
-    const SequenceRows& s = state.item.sequence;
-    return {.row = p.seqlen_q - s.length_q + first_query,
-            .end_row = static_cast<int>(s.row_q) + s.length_q,
-            .statistics_row = static_cast<int>(s.scratch_row) + first_query,
-            .head = head,
-            .batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch};
-  }
+      : Base(parameters, tensor_maps, shared, shared_state), rank(cta_rank) {}
 
   /// The panels [begin, end) of a tile of Q or dO for both CTAs, and this CTA's LSE or D of the tile's queries. The
   /// barrier also counts `more_bytes` that are copied after it.
@@ -62,21 +34,16 @@ class Loader {
     const std::uint32_t full = ptx::shared_address(&barrier);
     // Of both CTAs' copies.
     ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4 + more_bytes);
-    const std::uint32_t tile = shared_ + offset + stage * QueryTile::kBytes;
+    const std::uint32_t tile = this->shared_ + offset + stage * QueryTile::kBytes;
 #pragma unroll 1
     for (int panel = begin; panel < end; ++panel)
       ptx::cp_async_bulk_tensor_5d_multicast(
           tile + panel * QueryTile::kPanelBytes, map,
           {panel * QueryTile::kPanelColumns, place.row, place.end_row, place.head, place.batch}, full, kBoth,
           ptx::kEvictLast);
-    ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
-                                 {place.statistics_row, place.head}, full);
+    this->load_statistics(statistics_map, statistics_offset, stage, full, place);
   }
 
-  const BackwardParameters& p;
-  const TensorMaps& maps;
-  std::uint32_t shared_;
-  State& state;
   int rank;
 };
 
@@ -145,30 +112,26 @@ class QueryLoader : Loader<kConfig> {
   __device__ __forceinline__ void load_keys_of_item() {
     const std::uint32_t full = ptx::shared_address(&state.key_full);
     ptx::mbarrier_arrive_expect_tx(full, G::KeyTile::kBytes);
-    load_panels<typename G::KeyTile>(maps.k, G::kKey, full, rank, 0);
+    load_keys_of<typename G::KeyTile>(rank, maps.k, G::kKey, full, 0);
   }
   __device__ __forceinline__ void load_values_of_item() {
     const std::uint32_t full = ptx::shared_address(&state.value_full);
     ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + G::OtherKeyTile::kBytes);
-    load_panels<typename G::ValueTile>(maps.v, G::kValue, full, rank, 0);
-    load_panels<typename G::OtherKeyTile>(maps.k, G::kOtherKey, full, rank ^ 1, rank * G::kDQueryHalf);
+    load_keys_of<typename G::ValueTile>(rank, maps.v, G::kValue, full, 0);
+    load_keys_of<typename G::OtherKeyTile>(rank ^ 1, maps.k, G::kOtherKey, full, rank * G::kDQueryHalf);
   }
 
-  /// Keys of the CTA `key_rank`, from a column on.
+  /// Keys of one of the CTAs, from a column on.
   template <class Tile>
-  __device__ __forceinline__ void load_panels(const CUtensorMap& map, int offset, std::uint32_t full, int key_rank,
-                                              int first_column) {
+  __device__ __forceinline__ void load_keys_of(int cta, const CUtensorMap& map, int offset, std::uint32_t full,
+                                               int first_column) {
     const KeyItem& item = state.item;
-    const SequenceRows& s = item.sequence;
+    const int position =
+        start_inside(item.first_position + cta * G::kKeys, item.sequence.length_k, item.first_position);
+    // The item's KV head, found anew: where it is read, ptxas orders the consumers' loops otherwise, which nobody
+    // timed.
     const int head = item.head_item * p.heads_per_item / (p.heads / p.heads_kv);
-    const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
-    const int row = start_inside(item.first_position + key_rank * G::kKeys, s.length_k, item.first_position);
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::kPanels; ++panel)
-      ptx::cp_async_bulk_tensor_5d(shared_ + offset + panel * Tile::kPanelBytes, map,
-                                   {start_inside(first_column + panel * Tile::kPanelColumns, p.head_dim, 0),
-                                    p.seqlen_k - s.length_k + row, static_cast<int>(s.row_k) + s.length_k, head, batch},
-                                   full, ptx::kEvictFirst);
+    this->template load_key_tile<Tile>(map, offset, full, head, position, first_column);
   }
 };
 
@@ -241,15 +204,22 @@ class DScoreSender {
 /// Adds the first part of the consumers' shares of every step's dQ to their scratch in global memory: one warp for both
 /// consumers, or in deterministic mode one for each, which also says when it is the consumer's turn.
 template <KernelConfig kConfig>
-class DQueryReducer {
-  using G = Geometry<kConfig>;
-  using State = typename G::State;
-  static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
+class DQueryReducer : owners::DQueryReducer<Geometry<kConfig>> {
+  using Base = owners::DQueryReducer<Geometry<kConfig>>;
+  using Base::give_back;
+  using Base::kRowBlocks;
+  using Base::p;
+  using Base::row_of;
+  using Base::state;
+  using Base::wait_for_part;
+  using typename Base::G;
+  using typename Base::State;
+  using typename Base::StepPlace;
 
  public:
   __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
                                            State& shared_state, int cta_rank)
-      : p(parameters), shared_(shared), state(shared_state), rank(cta_rank) {}
+      : Base(parameters, shared, shared_state), rank(cta_rank) {}
 
   /// Both consumers' shares, as they come.
   __device__ __forceinline__ void run() {
@@ -259,14 +229,13 @@ class DQueryReducer {
       const int step = n / 2;
       const int role = n % 2;
       wait_for_part(role, step);
-      add(row_of(place_of(step, lane)), role, lane);
+      add_part(row_of(this->place_of(step, lane)), role, lane);
       // A buffer is given back when the next one has been seen to.
       if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read<1>();
       __syncwarp();
       if (lane == 0 && n > 0) give_back(role ^ 1);
     }
-    // Shared memory must outlive the copies.
-    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
+    this->finish(lane);
   }
 
   /// Deterministic mode: one consumer's shares, each when all smaller items have added theirs.
@@ -290,12 +259,10 @@ class DQueryReducer {
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_turn[role]));
       wait_for_part(role, i);
-      add(turn.row, role, lane);
+      add_part(turn.row, role, lane);
       // Who has handed this share over has begun the next step, whose description does not change before its turn.
       if (i + 1 < steps) next = turn_of(i + 1, role, lane);
-      if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read();
-      __syncwarp();
-      if (lane == 0) give_back(role);
+      this->give_back_when_read(role, lane);
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_added[role]), i & 1);
       if (lane < kRowBlocks) {
         ptx::cp_async_bulk_wait_group();
@@ -307,60 +274,23 @@ class DQueryReducer {
   }
 
  private:
-  __device__ __forceinline__ void wait_for_part(int role, int step) const {
-    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), step & 1);
-  }
-  __device__ __forceinline__ void give_back(int role) const {
-    ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));
-  }
-
-  struct StepPlace {
-    int first_query;
-    int head;
-  };
-  /// Read by the lane that gives the buffers back, after which the loader may write of another step.
-  __device__ __forceinline__ StepPlace place_of(int step, int lane) const {
-    StepPlace place{};
-    if (lane == 0) {
-      const StepInfo& info = state.steps[step % kStepSlots];
-      place = {info.first_query, info.head};
-    }
-    return {__shfl_sync(0xffffffffu, place.first_query, 0), __shfl_sync(0xffffffffu, place.head, 0)};
-  }
-  /// In the scratch.
-  __device__ __forceinline__ std::int64_t row_of(const StepPlace& step) const {
-    return scratch_row_of(state.item, p, step.head) + step.first_query;
-  }
-
   struct Turn {
     std::int64_t row;       ///< the step's first in the scratch
     std::int32_t* counter;  ///< of the items that have added this share to the step's queries
     int place;              ///< how many of them are smaller than this one
   };
   __device__ __forceinline__ Turn turn_of(int i, int role, int lane) const {
-    const StepPlace step = place_of(i, lane);
+    const StepPlace step = this->place_of(i, lane);
     const std::int64_t row = row_of(step);
-    const std::int64_t list =
-        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + step.head / p.list_heads_per_head) * p.key_tiles +
-        state.item.key_tile;
     static_assert(G::kM == kPairTurnRows * kCtas * 2);  // a counter for each share
-    return {row, p.d_q_turns + row / kPairTurnRows + rank * 2 + role,
-            p.list_ranks[list * p.query_tiles + step.first_query / G::kM]};
+    return {row, p.d_q_turns + row / kPairTurnRows + rank * 2 + role, this->items_before(step)};
   }
 
   /// Starts the addition of the first part of a step's share, which is there.
-  __device__ __forceinline__ void add(std::int64_t row, int role, int lane) const {
-    constexpr int kBytes = G::kDQueryPartBytes / kRowBlocks;
-    const int column = rank * G::kDQueryHalf + role * G::kDQueryColumns;
-    if (lane >= kRowBlocks) return;
-    ptx::cp_reduce_async_bulk_add(p.d_q_scratch + (row + lane * 16) * G::kD + column / 8 * kAtomFloats,
-                                  shared_ + G::kDQuery + (role * kRowBlocks + lane) * kBytes, kBytes, ptx::kEvictLast);
-    ptx::cp_async_bulk_commit_group();
+  __device__ __forceinline__ void add_part(std::int64_t row, int role, int lane) const {
+    this->add(row, rank * G::kDQueryHalf + role * G::kDQueryColumns, role, lane);
   }
 
-  const BackwardParameters& p;
-  std::uint32_t shared_;
-  State& state;
   int rank;
 };
 

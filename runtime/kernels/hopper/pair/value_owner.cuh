@@ -1,8 +1,8 @@
 // The consumer warpgroup that computes S, P and dV, and hands P over.
 #pragma once
 
+#include "hopper/owners/probability_words.cuh"
 #include "hopper/pair/consumer.cuh"
-#include "hopper/pair/probability_words.cuh"
 
 namespace flashdma_bwd::hopper::pair {
 
@@ -171,7 +171,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const float* pair = scores + k * 8 + w * 2;
-        words[w] = ProbabilityWords<kConfig>::pack(pair[0], pair[1]);
+        words[w] = owners::ProbabilityWords<kConfig>::pack(pair[0], pair[1]);
       }
       ptx::st_shared_v4(address + k * 512, {words[0], words[1], words[2], words[3]});
       if constexpr (Base::kHandOverSlopes)
@@ -184,21 +184,19 @@ class ValueOwner : Consumer<kConfig, Role::value> {
 
   /// The biases of the lane's keys with the head at work into shared memory, where four lanes share them.
   __device__ __forceinline__ void read_key_bias() const {
-    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
+    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         ptx::st_shared_f32(key_bias_address(half),
                            key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
     }
-    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);
   }
   /// In units of log2.
   __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
     return shared_ + G::kKeyBias + (warp() * 16 + lane() / 4 + half * 8) * 4;
   }
-
-  static constexpr int kValueOwnerBarrier = 2;  ///< named barriers: 1 is the key owner's
 
   int head_ = -1;  ///< key-vector bias: of the step at work
 };

@@ -13,12 +13,6 @@
 
 namespace flashdma_bwd::hopper::transposed {
 
-/// What a consumer warpgroup computes and owns.
-enum class Role {
-  value,  ///< S, P and dV
-  key,    ///< dP, dS and dK
-};
-
 /// What the producer tells the others about a step.
 struct Step {
   int first_query;

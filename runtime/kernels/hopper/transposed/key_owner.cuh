@@ -1,7 +1,7 @@
 // The consumer warpgroup that computes dP, dS and dK, and a key bias's gradient.
 #pragma once
 
-#include "hopper/pair/probability_words.cuh"
+#include "hopper/owners/probability_words.cuh"
 #include "hopper/transposed/consumer.cuh"
 
 namespace flashdma_bwd::hopper::transposed {
@@ -29,7 +29,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using typename Base::Scores;
   using typename Base::State;
   using typename Base::ValueTile;
-  using Words = pair::ProbabilityWords<kConfig>;
+  using Words = owners::ProbabilityWords<kConfig>;
 
  public:
   __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
@@ -84,7 +84,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 #pragma unroll
       for (float& value : block) value *= p.scale;
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
-    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     static_assert(ValueTile::kBytes <= G::kQueryStages * QueryTile::kBytes);
     this->write_gradient(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
   }
@@ -151,18 +151,12 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 
   /// dS into the ring, for both warpgroups. Returns whether Q has come.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, bool buffer_came) const {
-    const DScoreRing ring(i);
-    wait(state.d_score_empty[ring.stage], ring.parity ^ 1, buffer_came);
-    store_rows<PairTile>(shared_ + G::kDScore + ring.stage * PairTile::kBytes, [&](int k, std::uint32_t(&words)[4]) {
+    return this->publish_d_scores(i, buffer_came, [&](std::uint32_t tile) {
+      store_rows<PairTile>(tile, [&](int k, std::uint32_t(&words)[4]) {
 #pragma unroll
-      for (int w = 0; w < 4; ++w) words[w] = d_scores[k][w];
+        for (int w = 0; w < 4; ++w) words[w] = d_scores[k][w];
+      });
     });
-    const QueryRing query(i);
-    const bool queries_came = has_come(state.query_full[query.stage], query.parity);
-    ptx::fence_proxy_async();
-    __syncwarp();
-    arrive(state.d_score_full[ring.stage]);
-    return queries_came;
   }
 
   // --- The bias's gradient ---
@@ -208,18 +202,16 @@ class KeyOwner : Consumer<kConfig, Role::key> {
 
   /// Writes the sums of the head at work, and starts anew.
   __device__ __forceinline__ void write_bias_sums() const {
-    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     if (const int row = warp() * 32 + lane(); head_ >= 0 && row < kN) {
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < 4; ++w) sum += bias_sum(w, row);
       store_bias_sum(p, state.item, head_, position_of_row(state.item, row), sum);
     }
-    ptx::barrier_sync(kKeyOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     clear_bias_sums();
   }
-
-  static constexpr int kKeyOwnerBarrier = 1;  ///< named barriers: 0 is the CTA's
 
   int head_ = -1;  ///< key-vector bias: of the step at work
 };

@@ -2,53 +2,22 @@
 // and V, a thread loads dO, and two warps add what the consumers hand over of dQ to global memory.
 #pragma once
 
-#include "hopper/ptx.cuh"
-#include "hopper/tensor_maps.hpp"
+#include "hopper/owners/d_query_reducer.cuh"
+#include "hopper/owners/loader.cuh"
 #include "hopper/transposed/geometry.cuh"
 
 namespace flashdma_bwd::hopper::transposed {
 
-/// What both loaders do: they walk through the item's steps and load a tile for each.
+/// What both loaders do: they load a tile for each step.
 template <KernelConfig kConfig>
-class Loader {
+class Loader : protected owners::Loader<Geometry<kConfig>> {
+  using Base = owners::Loader<Geometry<kConfig>>;
+
  protected:
-  using G = Geometry<kConfig>;
-  using State = typename G::State;
-  using QueryTile = typename G::QueryTile;
-
-  __device__ __forceinline__ Loader(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
-                                    std::uint32_t shared, State& shared_state)
-      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state) {}
-
-  /// Calls visit(index, head, step) for every step.
-  template <class Visit>
-  __device__ __forceinline__ void walk_steps(HeadWalk& walk, Visit&& visit) {
-    int index = 0;
-    for (int h = 0; h < p.heads_per_item; ++h) {
-      // The first was found with the item.
-      if (h > 0) find_head(walk, state.item, p, h, G::kM, G::kN);
-      for (int i = 0; i < walk.count; ++i) visit(index++, walk.head, step_of(walk, i));
-    }
-  }
-
-  /// Where a step's tile lies in its tensor: found before its buffer is waited for, and in registers, for what is read
-  /// from shared memory between the wait and the copies keeps the consumers waiting.
-  struct TilePlace {
-    int row;      ///< of the first query, with as many before the sequence's first as it is shorter than the longest
-    int end_row;  ///< of the sequence
-    int statistics_row;
-    int head;
-    int batch;
-  };
-
-  __device__ __forceinline__ TilePlace place_of(int first_query, int head) const {
-    const SequenceRows& s = state.item.sequence;
-    return {.row = p.seqlen_q - s.length_q + first_query,
-            .end_row = static_cast<int>(s.row_q) + s.length_q,
-            .statistics_row = static_cast<int>(s.scratch_row) + first_query,
-            .head = head,
-            .batch = p.cu_seqlens_q != nullptr ? 0 : state.item.batch};
-  }
+  using Base::Base;
+  using typename Base::G;
+  using typename Base::QueryTile;
+  using typename Base::State;
 
   /// A tile of Q or dO, and LSE or D of its queries. The barrier also counts `more_bytes` that are copied after it.
   __device__ __forceinline__ void load_tile(const CUtensorMap& map, int offset, const CUtensorMap& statistics_map,
@@ -56,20 +25,14 @@ class Loader {
                                             const TilePlace& place, int more_bytes = 0) {
     const std::uint32_t full = ptx::shared_address(&barrier);
     ptx::mbarrier_arrive_expect_tx(full, QueryTile::kBytes + G::kM * 4 + more_bytes);
-    const std::uint32_t tile = shared_ + offset + stage * QueryTile::kBytes;
+    const std::uint32_t tile = this->shared_ + offset + stage * QueryTile::kBytes;
 #pragma unroll 1
     for (int panel = 0; panel < QueryTile::kPanels; ++panel)
       ptx::cp_async_bulk_tensor_5d(
           tile + panel * QueryTile::kPanelBytes, map,
           {panel * QueryTile::kPanelColumns, place.row, place.end_row, place.head, place.batch}, full, ptx::kEvictLast);
-    ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
-                                 {place.statistics_row, place.head}, full);
+    this->load_statistics(statistics_map, statistics_offset, stage, full, place);
   }
-
-  const BackwardParameters& p;
-  const TensorMaps& maps;
-  std::uint32_t shared_;
-  State& state;
 };
 
 /// Loads K and V once, Q and LSE of every step, and says what each step is.
@@ -92,7 +55,7 @@ class QueryLoader : Loader<kConfig> {
     // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
     // outlive the CTA.
     if (state.item.active == nullptr && state.step_count > 0)
-      load_keys<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
+      load_keys_of_item<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
     this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
@@ -110,7 +73,7 @@ class QueryLoader : Loader<kConfig> {
                       has_words ? G::kMaskBytes : 0);
       if (has_words) load_mask(ring.stage, head, first_query);
       if (index == 0 && state.item.active == nullptr)
-        load_keys<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
+        load_keys_of_item<typename G::ValueTile>(maps.v, G::kValue, state.value_full);
     });
   }
 
@@ -140,19 +103,10 @@ class QueryLoader : Loader<kConfig> {
   }
 
   template <class Tile>
-  __device__ __forceinline__ void load_keys(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
-    const KeyItem& item = state.item;
-    const SequenceRows& s = item.sequence;
+  __device__ __forceinline__ void load_keys_of_item(const CUtensorMap& map, int offset, std::uint64_t& barrier) {
     const std::uint32_t full = ptx::shared_address(&barrier);
     ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
-    const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::kPanels; ++panel)
-      ptx::cp_async_bulk_tensor_5d(
-          shared_ + offset + panel * Tile::kPanelBytes, map,
-          {start_inside(panel * Tile::kPanelColumns, p.head_dim, 0), p.seqlen_k - s.length_k + item.first_position,
-           static_cast<int>(s.row_k) + s.length_k, item.head_kv, batch},
-          full, ptx::kEvictFirst);
+    this->template load_key_tile<Tile>(map, offset, full, state.item.head_kv, state.item.first_position);
   }
 };
 
@@ -183,15 +137,20 @@ class DOutLoader : Loader<kConfig> {
 /// Adds the first part of a consumer's share of every step's dQ to its scratch in global memory; in deterministic mode
 /// all parts, in the order of the items. One warp.
 template <KernelConfig kConfig>
-class DQueryReducer {
-  using G = Geometry<kConfig>;
-  using State = typename G::State;
-  static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
+class DQueryReducer : owners::DQueryReducer<Geometry<kConfig>> {
+  using Base = owners::DQueryReducer<Geometry<kConfig>>;
+  using Base::kRowBlocks;
+  using Base::p;
+  using Base::row_of;
+  using Base::state;
+  using typename Base::G;
+  using typename Base::State;
+  using typename Base::StepPlace;
 
  public:
   __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, std::uint32_t shared,
                                            State& shared_state, int consumer_role)
-      : p(parameters), shared_(shared), state(shared_state), role(consumer_role) {}
+      : Base(parameters, shared, shared_state), role(consumer_role) {}
 
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
@@ -200,70 +159,36 @@ class DQueryReducer {
       if (p.d_q_turns != nullptr) {
         add_in_turn(step, lane);
       } else {
-        wait_for_part(step);
-        add(place_of(step, lane), 0, lane);
-        give_back_when_read(lane);
+        this->wait_for_part(role, step);
+        add_part(row_of(this->place_of(step, lane)), 0, lane);
+        this->give_back_when_read(role, lane);
       }
     }
-    // Shared memory must outlive the copies.
-    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
+    this->finish(lane);
   }
 
  private:
-  /// `use` counts the uses of the buffer.
-  __device__ __forceinline__ void wait_for_part(int use) const {
-    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), use & 1);
-  }
-  __device__ __forceinline__ void give_back_when_read(int lane) const {
-    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group_read();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));
-  }
-
-  struct StepPlace {
-    int first_query;
-    int head;
-  };
-  /// Read by the lane that gives the buffer back, after which the loader may write of another step.
-  __device__ __forceinline__ StepPlace place_of(int step, int lane) const {
-    StepPlace place{};
-    if (lane == 0) {
-      const Step& info = state.steps[static_cast<unsigned>(step) % kStepSlots];
-      place = {info.first_query, info.head};
-    }
-    return {__shfl_sync(0xffffffffu, place.first_query, 0), __shfl_sync(0xffffffffu, place.head, 0)};
-  }
-
   /// Starts the addition of a part of a step's share, which is there.
-  __device__ __forceinline__ void add(const StepPlace& place, int part, int lane) const {
-    if (lane >= kRowBlocks) return;
-    constexpr int kBytes = G::kDQueryPartBytes / kRowBlocks;
-    const std::int64_t row = scratch_row_of(state.item, p, place.head) + place.first_query;
-    const int column = role * G::kDQueryColumns + part * G::kDQueryPart;
-    ptx::cp_reduce_async_bulk_add(p.d_q_scratch + (row + lane * 16) * G::kD + column / 8 * kAtomFloats,
-                                  shared_ + G::kDQuery + (role * kRowBlocks + lane) * kBytes, kBytes, ptx::kEvictLast);
-    ptx::cp_async_bulk_commit_group();
+  __device__ __forceinline__ void add_part(std::int64_t row, int part, int lane) const {
+    this->add(row, role * G::kDQueryColumns + part * G::kDQueryPart, role, lane);
   }
 
   /// Adds all of a step's share when all smaller items have added theirs. An item waits for smaller ones only, so that
   /// what it holds back meanwhile blocks nobody for ever.
   __device__ __forceinline__ void add_in_turn(int step, int lane) const {
-    wait_for_part(G::kDQueryParts * step);
-    const StepPlace at = place_of(step, lane);
-    const std::int64_t list =
-        (static_cast<std::int64_t>(state.item.batch) * p.list_heads + at.head / p.list_heads_per_head) * p.key_tiles +
-        state.item.key_tile;
-    const int place = p.list_ranks[list * p.query_tiles + at.first_query / G::kM];
-    std::int32_t* const turn =
-        p.d_q_turns + (scratch_row_of(state.item, p, at.head) + at.first_query) / kTurnRows + role;
+    this->wait_for_part(role, G::kDQueryParts * step);
+    const StepPlace at = this->place_of(step, lane);
+    const std::int64_t row = row_of(at);
+    const int place = this->items_before(at);
+    std::int32_t* const turn = p.d_q_turns + row / kTurnRows + role;
     while (ptx::ld_acquire(turn) != place) {
     }
     ptx::fence_proxy_async_global();
 #pragma unroll 1
     for (int part = 0; part < G::kDQueryParts; ++part) {
-      if (part > 0) wait_for_part(G::kDQueryParts * step + part);
-      add(at, part, lane);
-      give_back_when_read(lane);
+      if (part > 0) this->wait_for_part(role, G::kDQueryParts * step + part);
+      add_part(row, part, lane);
+      this->give_back_when_read(role, lane);
     }
     if (lane < kRowBlocks) {
       ptx::cp_async_bulk_wait_group();
@@ -274,9 +199,6 @@ class DQueryReducer {
     if (lane == 0) ptx::st_release(turn, place + 1);
   }
 
-  const BackwardParameters& p;
-  std::uint32_t shared_;
-  State& state;
   int role;
 };
 

@@ -1,7 +1,7 @@
 // The consumer warpgroup that computes S, P and dV, and hands P over.
 #pragma once
 
-#include "hopper/pair/probability_words.cuh"
+#include "hopper/owners/probability_words.cuh"
 #include "hopper/transposed/consumer.cuh"
 
 namespace flashdma_bwd::hopper::transposed {
@@ -30,7 +30,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using typename Base::QueryTile;
   using typename Base::Scores;
   using typename Base::State;
-  using Words = pair::ProbabilityWords<kConfig>;
+  using Words = owners::ProbabilityWords<kConfig>;
   /// Where scores become weights, P as an operand is packed beside them.
   using Packed = std::uint32_t[kSoftcap ? kN / 16 : 1][4];
 
@@ -213,17 +213,15 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   /// The biases of the keys with the head at work into shared memory, in units of log2, and which of them are not minus
   /// infinity.
   __device__ __forceinline__ void read_key_bias() const {
-    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
+    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
     if (const int row = warp() * 32 + lane(); warp() < kN / 32) {
       const float bias = key_bias_of<kType>(p, state.item, head_, position_of_row(state.item, row)) * kLog2E;
       ptx::st_shared_f32(shared_ + G::kKeyBias + row * 4, bias);
       const unsigned finite = __ballot_sync(0xffffffffu, bias != -INFINITY);
       if (lane() == 0) state.bias_keys[warp()] = finite;
     }
-    ptx::barrier_sync(kValueOwnerBarrier, kWarpgroupThreads);
+    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);
   }
-
-  static constexpr int kValueOwnerBarrier = 2;  ///< named barriers: 0 is the CTA's, 1 the key owner's
 
   int head_ = -1;  ///< key-vector bias: of the step at work
 };

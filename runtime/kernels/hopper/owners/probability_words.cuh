@@ -11,7 +11,7 @@
 #include "common/numeric.cuh"
 #include "hopper/score_tile.cuh"
 
-namespace flashdma_bwd::hopper::pair {
+namespace flashdma_bwd::hopper::owners {
 
 template <KernelConfig kConfig>
 class ProbabilityWords {
@@ -52,4 +52,4 @@ class ProbabilityWords {
   }
 };
 
-}  // namespace flashdma_bwd::hopper::pair
+}  // namespace flashdma_bwd::hopper::owners
