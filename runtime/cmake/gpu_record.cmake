@@ -20,24 +20,21 @@
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/gpu_run_results.cmake")
 
-# The hash of all files below runtime/kernels that a family's kernels are made of. `part`: "pair" for those of two
-# CTAs, which alone are made of hopper/pair, "transposed" for those of 96 keys, which are made of hopper/transposed and of how pair/ hands P over, else "".
+# The hash of all files below runtime/kernels that a family's kernels are made of. `part`: "pair" for those of two CTAs, "transposed" for those
+# of 96 keys, else "". A folder of that name is of its part alone, and hopper/owners of these two.
 function(hash_of_family family part result)
   file(GLOB_RECURSE files RELATIVE "${SOURCE}" "${SOURCE}/runtime/kernels/common/*" "${SOURCE}/runtime/kernels/plan/*"
        "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp"
        "${SOURCE}/runtime/src/launch.*" "${SOURCE}/runtime/src/split.*" "${SOURCE}/runtime/src/last_items.*"
        "${SOURCE}/runtime/src/list_schedule.*" "${SOURCE}/runtime/src/tile_steps.*")
   list(FILTER files EXCLUDE REGEX "\\.md$")
-  if(NOT part STREQUAL "pair")
-    set(shared ${files})
-    list(FILTER files EXCLUDE REGEX "/hopper/pair/")
-    if(part STREQUAL "transposed")
-      list(FILTER shared INCLUDE REGEX "/hopper/pair/probability_words[.]cuh$")
-      list(APPEND files ${shared})
+  foreach(folder pair transposed)
+    if(NOT part STREQUAL folder)
+      list(FILTER files EXCLUDE REGEX "/hopper/${folder}/")
     endif()
-  endif()
-  if(NOT part STREQUAL "transposed")
-    list(FILTER files EXCLUDE REGEX "/hopper/transposed/")
+  endforeach()
+  if(part STREQUAL "")
+    list(FILTER files EXCLUDE REGEX "/hopper/owners/")
   endif()
   list(SORT files)
   set(text "")

@@ -163,19 +163,29 @@ file(WRITE "${record}" "{\"gpu\": \"Old\", \"driver\": \"1\", \"toolkit\": \"CUD
 expect(compare "skipped\nthe record is of an older form and lacks the result of each test, and the comparisons and largest errors of 2 \
 kernels. run ./dev gpu-test where there is a GPU\n${unknown_commit}kernels that changed since: 1\n  bwd_sm80_two\n$")
 
-# hopper/pair is what kernels of two CTAs are made of, and no others.
+# hopper/pair is what kernels of two CTAs are made of and hopper/transposed what those of 96 keys are, and no others; hopper/owners is of both.
 file(REMOVE "${record}")
-file(WRITE "${SANDBOX}/runtime/kernels/hopper/main.cuh" "// main\n")
-file(WRITE "${SANDBOX}/runtime/kernels/hopper/pair/main.cuh" "// pair\n")
+foreach(file main pair/main transposed/main owners/main)
+  file(WRITE "${SANDBOX}/runtime/kernels/hopper/${file}.cuh" "// ${file}\n")
+endforeach()
 file(WRITE "${unit}" "FLASHDMA_BWD_HOPPER_KERNEL(bwd_sm90_one_nobias, KernelConfig{})\n"
+                     "FLASHDMA_BWD_HOPPER_KERNEL(bwd_sm90_three_hopper_m64n96_nobias, KernelConfig{})\n"
                      "FLASHDMA_BWD_HOPPER_KERNEL(bwd_sm90_two_pair_nobias, KernelConfig{})\n${one}")
-file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm90_one_nobias 3 17\nbwd_sm90_two_pair_nobias 3 17\n")
+file(WRITE "${kernels}" "bwd_sm80_one 3 17\nbwd_sm90_one_nobias 3 17\nbwd_sm90_three_hopper_m64n96_nobias 3 17\nbwd_sm90_two_pair_nobias 3 17\n")
 write_results("gpu.rows run")
-expect(write "3 of 3 kernels passed")
-file(WRITE "${SANDBOX}/runtime/kernels/hopper/pair/main.cuh" "// changed\n")
-expect(compare "changed since: 1\n  bwd_sm90_two_pair_nobias\n$")
-file(WRITE "${SANDBOX}/runtime/kernels/hopper/main.cuh" "// changed\n")
-expect(compare "changed since: 2\n  bwd_sm90_one_nobias\n  bwd_sm90_two_pair_nobias\n$")
+expect(write "4 of 4 kernels passed")
+function(expect_changed_by file names)
+  file(READ "${SANDBOX}/runtime/kernels/hopper/${file}" before)
+  file(WRITE "${SANDBOX}/runtime/kernels/hopper/${file}" "// changed\n")
+  list(LENGTH names count)
+  list(JOIN names "\n  " lines)
+  expect(compare "changed since: ${count}\n  ${lines}\n$")
+  file(WRITE "${SANDBOX}/runtime/kernels/hopper/${file}" "${before}")
+endfunction()
+expect_changed_by(pair/main.cuh "bwd_sm90_two_pair_nobias")
+expect_changed_by(transposed/main.cuh "bwd_sm90_three_hopper_m64n96_nobias")
+expect_changed_by(owners/main.cuh "bwd_sm90_three_hopper_m64n96_nobias;bwd_sm90_two_pair_nobias")
+expect_changed_by(main.cuh "bwd_sm90_one_nobias;bwd_sm90_three_hopper_m64n96_nobias;bwd_sm90_two_pair_nobias")
 
 # Host code and tests that have changed since the record's commit, where git knows it.
 find_program(GIT git REQUIRED)
@@ -188,10 +198,10 @@ foreach(command "init -q" "add -A" "-c user.name=a -c user.email=a@b commit -qm 
 endforeach()
 execute_process(COMMAND "${GIT}" rev-parse HEAD WORKING_DIRECTORY "${SANDBOX}" OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE)
 file(WRITE "${SANDBOX}/environment.txt" "gpu=NVIDIA Test\ndriver=1.2\ntoolkit=CUDA 13.0\ncommit=${commit}\n")
-expect(write "3 of 3 kernels passed")
-expect(compare "bwd_sm80_one\nall 3 kernels are as they were then\n$")
+expect(write "4 of 4 kernels passed")
+expect(compare "bwd_sm80_one\nall 4 kernels are as they were then\n$")
 foreach(file runtime/src/arguments.cpp runtime/src/notes.txt tests/gpu/masks_test.cpp tests/support/problem.hpp)
   file(WRITE "${SANDBOX}/${file}" "// second\n")
 endforeach()
 expect(compare "host code that may give kernels other arguments has changed since: runtime/src/arguments.cpp\ntests have changed since, \
-whose new cases did not run there: tests/gpu/masks_test.cpp, tests/support/problem.hpp\nall 3 kernels")
+whose new cases did not run there: tests/gpu/masks_test.cpp, tests/support/problem.hpp\nall 4 kernels")

@@ -50,7 +50,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       for (int i = 0;;) {
         Operand d_scores;
         const bool buffer_came = differentiate(i, d_score, d_scores, probabilities_came);
-        // D has been read, too.
+        // D has been read, too, by all lanes.
+        __syncwarp();
         this->arrive_in_both(state.d_out_empty[DOutRing(i).stage]);
         const bool queries_came = store_d_scores(i, d_scores, buffer_came);
         const QueryRing query(i);

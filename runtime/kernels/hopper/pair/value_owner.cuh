@@ -47,7 +47,8 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       for (int i = 0;;) {
         Operand probabilities;
         const bool d_out_came = finish_scores(i, scores, probabilities);
-        // LSE has been read, too.
+        // LSE has been read, too, by all lanes.
+        __syncwarp();
         this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
         const DOutRing d_out(i);
         wait(state.d_out_full[d_out.stage], d_out.parity, d_out_came);

@@ -53,7 +53,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         {
           Operand d_scores;
           const bool buffer_came = differentiate(i, d_score, d_scores);
-          // D has been read, too.
+          // D has been read, too, by all lanes.
+          __syncwarp();
           arrive(state.d_out_empty[DOutRing(i).stage]);
           queries_came = store_d_scores(i, d_scores, buffer_came);
         }

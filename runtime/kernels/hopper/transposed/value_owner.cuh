@@ -144,7 +144,8 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     bool partial = info.partial;
     if constexpr (kKeyBias) partial |= (state.bias_keys[0] & state.bias_keys[1] & state.bias_keys[2]) != 0xffffffffu;
     if (partial) hide_masked(info, query.stage, scores, packed);
-    // The mask's words and LSE have been read, too.
+    // The mask's words and LSE have been read, too, by all lanes.
+    __syncwarp();
     arrive(state.query_empty[query.stage]);
     return partial;
   }

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Measures what runtime/bench/results publishes, on one GPU and from one commit, and writes the README's tables and plots anew.
+
+    measure_results.py --bench build/release/runtime/bench/flashdma-bench --commit COMMIT
+    measure_results.py --bench PATH --ampere build/ampere/bench/runtime/bench/flashdma-bench --commit COMMIT
+    measure_results.py --bench PATH --commit COMMIT --part features --part small
+    measure_results.py --list
+
+The first form measures the parts of the library's own table, some three minutes on an H200; the second also those of the Ampere family,
+whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
+fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, and `utilisation`
+Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
+"""
+import argparse
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+BENCH_FOLDER = pathlib.Path(__file__).resolve().parent
+RESULTS = BENCH_FOLDER / "results"
+
+HEAD_DIM_32 = ["b=2 h=64 d=32 s=8192", "b=2 h=64 d=32 s=8192 causal"]
+# d 64 and d 128 are among the features.
+DETERMINISTIC = [
+    f"{problem}{deterministic}"
+    for problem in ("b=2 h=8 d=256 s=8192", "b=2 h=8 d=256 s=8192 causal", "b=2 h=11 d=192 s=8192 causal", "b=2 h=21 d=96 s=8192")
+    for deterministic in ("", " deterministic")
+]
+# The head dims that FA2 has, short and long.
+AMPERE = [
+    f"b={16384 // s} h={2048 // d} d={d} s={s}{causal}" for d in (64, 128, 256) for s in (2048, 16384) for causal in ("", " causal")
+]
+AMPERE_OTHERS = [*HEAD_DIM_32, "b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024"]
+
+
+def problems(texts):
+    """As arguments of a command."""
+    return [word for text in texts for word in ("--problem", text)]
+
+
+def bench(*words):
+    """Of the library's own table."""
+    return ["{bench}", "--samples", "{samples}", *words]
+
+
+def ampere(*words):
+    """Of the Ampere family's on the same GPU."""
+    return ["{ampere}", "--samples", "{samples}", *words]
+
+
+def yardstick(*words):
+    """Beside PyTorch, in the same minutes."""
+    return [sys.executable, str(BENCH_FOLDER / "pytorch_yardstick.py"), "--samples", "{samples}", *words]
+
+
+# The name of a part: the file that it gives below the folder of results, and its command but for --commit and --json.
+PARTS = {
+    "dense": ("{gpu}", yardstick("--set", "dense", "--backend", "flash", "--backend", "cudnn", "--with", "{bench}")),
+    "features": ("{gpu}_features", bench("--set", "features")),
+    "deterministic": ("{gpu}_deterministic", bench(*problems(DETERMINISTIC))),
+    "head_dim_32": ("{gpu}_head_dim_32", bench(*problems(HEAD_DIM_32))),
+    "small": ("{gpu}_small", bench("--set", "small")),
+    "dynamic": ("{gpu}_dynamic", bench("--set", "dynamic", "--plan")),
+    "sparse": ("{gpu}_sparse", bench("--set", "sparse", "--reuse-plan")),
+    "density": ("{gpu}_density", bench("--set", "density", "--plan", "--ceilings")),
+    "utilisation": ("utilisation/{gpu}", [sys.executable, str(BENCH_FOLDER / "utilisation.py"), "--bench", "{bench}"]),
+    "ampere": ("{gpu}_ampere", yardstick(*problems(AMPERE), "--backend", "flash", "--backend", "cudnn", "--with", "flashdma_bwd={bench}",
+                                         "--with", "flashdma_bwd_ampere={ampere}")),
+    "ampere_others": ("{gpu}_ampere_others", ampere(*problems(AMPERE_OTHERS))),
+}
+
+
+def needs_ampere(part):
+    """Whether it measures a build of the Ampere family."""
+    return any("{ampere}" in word for word in PARTS[part][1])
+
+
+def filled(text, arguments):
+    """A word of PARTS with what the command line says."""
+    return text.format(bench=arguments.bench, ampere=arguments.ampere, samples=arguments.samples, gpu=arguments.gpu)
+
+
+def command_of(part, arguments):
+    """But for where it writes its results."""
+    return [*(filled(word, arguments) for word in PARTS[part][1]), "--commit", arguments.commit]
+
+
+def write(path, text):
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def write_densities(stem, measured, arguments):
+    """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots."""
+    for head_dim in (64, 128):
+        name = f"{stem}_d{head_dim}"
+        of_head_dim = [result for result in measured["results"] if f" d={head_dim} " in result["problem"]]
+        write(arguments.output / f"{name}.json", json.dumps({**measured, "results": of_head_dim}, indent=2) + "\n")
+        # Of another project's kernels, where its figures are there.
+        others = arguments.output / f"{arguments.gpu}_flash_dmattn_d{head_dim}.json"
+        subprocess.run([arguments.bench, "report", str(arguments.output / f"{name}.json"), *([str(others)] if others.exists() else []),
+                        "--plot", "density", "--output", str(arguments.output / f"{name}.svg")], check=True)
+
+
+def measure(part, arguments):
+    """Whether it was measured and written."""
+    print(f"== {part}", flush=True)
+    stem = filled(PARTS[part][0], arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "results.json"
+        try:
+            status = subprocess.run([*command_of(part, arguments), "--json", str(path)], check=False).returncode
+        except OSError as error:
+            print(f"measure_results.py: {part}: {error}; its results stay as they are", file=sys.stderr)
+            return False
+        if status != 0 or not path.exists():
+            print(f"measure_results.py: {part}: the command above it ended with {status}; its results stay as they are", file=sys.stderr)
+            return False
+        text = path.read_text(encoding="utf-8")
+    if part == "density":
+        write_densities(stem, json.loads(text), arguments)
+    else:
+        write(arguments.output / f"{stem}.json", text)
+    return True
+
+
+def parse_arguments():
+    """Ends the program where they are not right."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="print each part's file and command and measure nothing")
+    parser.add_argument("--bench", help="flashdma-bench with the library's own table")
+    parser.add_argument("--ampere", help="flashdma-bench with the table of `./dev bench-ampere`")
+    parser.add_argument("--commit", help="that they were built from")
+    parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
+    parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts (default: 15)")
+    parser.add_argument("--gpu", default="h200", help="what the files' names begin with (default: h200)")
+    parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="the folder (default: runtime/bench/results)")
+    arguments = parser.parse_args()
+    if arguments.list:
+        arguments.bench, arguments.ampere = arguments.bench or "BENCH", arguments.ampere or "AMPERE"
+        arguments.commit = arguments.commit or "COMMIT"
+    if not arguments.bench or not arguments.commit:
+        parser.error("--bench and --commit are needed: results are of a program and of the commit that it was built from")
+    if not arguments.parts:
+        arguments.parts = [part for part in PARTS if arguments.ampere or not needs_ampere(part)]
+    lacking = [part for part in arguments.parts if needs_ampere(part) and not arguments.ampere]
+    if lacking:
+        parser.error(f"--ampere is needed to measure {', '.join(lacking)}")
+    return arguments
+
+
+def main():
+    """Lists the parts, or measures them and brings the README up to date."""
+    arguments = parse_arguments()
+    if arguments.list:
+        for part in arguments.parts:
+            print(f"{filled(PARTS[part][0], arguments)}.json: {shlex.join(command_of(part, arguments))}")
+        return
+    failed = [part for part in arguments.parts if not measure(part, arguments)]
+    if arguments.output.resolve() == RESULTS:
+        subprocess.run([sys.executable, str(BENCH_FOLDER / "readme_tables.py")], check=True)
+    if failed:
+        sys.exit(f"measure_results.py: not measured: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
