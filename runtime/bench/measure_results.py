@@ -34,6 +34,7 @@ AMPERE = [
     f"b={16384 // s} h={2048 // d} d={d} s={s}{causal}" for d in (64, 128, 256) for s in (2048, 16384) for causal in ("", " causal")
 ]
 AMPERE_OTHERS = [*HEAD_DIM_32, "b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024"]
+DENSITY_FILES = {"_d64": 64, "_d128": 128}  # how the names of one part's files go on
 
 
 def problems(texts):
@@ -98,12 +99,12 @@ def write(path, text):
 
 def write_densities(stem, measured, arguments):
     """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots."""
-    for head_dim in (64, 128):
-        name = f"{stem}_d{head_dim}"
+    for ending, head_dim in DENSITY_FILES.items():
+        name = stem + ending
         of_head_dim = [result for result in measured["results"] if f" d={head_dim} " in result["problem"]]
         write(arguments.output / f"{name}.json", json.dumps({**measured, "results": of_head_dim}, indent=2) + "\n")
         # Of another project's kernels, where its figures are there.
-        others = arguments.output / f"{arguments.gpu}_flash_dmattn_d{head_dim}.json"
+        others = arguments.output / f"{arguments.gpu}_flash_dmattn{ending}.json"
         subprocess.run([arguments.bench, "report", str(arguments.output / f"{name}.json"), *([str(others)] if others.exists() else []),
                         "--plot", "density", "--output", str(arguments.output / f"{name}.svg")], check=True)
 
@@ -123,8 +124,12 @@ def measure(part, arguments):
             print(f"measure_results.py: {part}: the command above it ended with {status}; its results stay as they are", file=sys.stderr)
             return False
         text = path.read_text(encoding="utf-8")
+    measured = json.loads(text)
+    if arguments.gpu not in measured.get("gpu", arguments.gpu).lower().replace(" ", ""):
+        sys.exit(f"measure_results.py: this GPU is {measured['gpu']}, and the results of {arguments.output} would be called {arguments.gpu}'s: "
+                 "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
     if part == "density":
-        write_densities(stem, json.loads(text), arguments)
+        write_densities(stem, measured, arguments)
     else:
         write(arguments.output / f"{stem}.json", text)
     return True
@@ -139,7 +144,7 @@ def parse_arguments():
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
     parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts (default: 15)")
-    parser.add_argument("--gpu", default="h200", help="what the files' names begin with (default: h200)")
+    parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="the folder (default: runtime/bench/results)")
     arguments = parser.parse_args()
     if arguments.list:
@@ -160,7 +165,8 @@ def main():
     arguments = parse_arguments()
     if arguments.list:
         for part in arguments.parts:
-            print(f"{filled(PARTS[part][0], arguments)}.json: {shlex.join(command_of(part, arguments))}")
+            files = [f"{filled(PARTS[part][0], arguments)}{head_dim}.json" for head_dim in (DENSITY_FILES if part == "density" else ("",))]
+            print(f"{', '.join(files)}: {shlex.join(command_of(part, arguments))}")
         return
     failed = [part for part in arguments.parts if not measure(part, arguments)]
     if arguments.output.resolve() == RESULTS:

@@ -51,7 +51,7 @@ def dense():
             f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {time_and_rate(cudnn)} | "
             f"{flash['ms'] / own['ms']:.2f} · {cudnn['ms'] / own['ms']:.2f}"
         )
-    return table("b h d s |  | flashdma_bwd | PyTorch flash (FA2) | PyTorch cuDNN 9.19 | speed of FA2 · cuDNN", rows)
+    return table("b h d s |  | flashdma_bwd | PyTorch flash (FA2) | PyTorch cuDNN 9.19 | speed over FA2 · over cuDNN", rows)
 
 
 def ampere():
@@ -60,7 +60,7 @@ def ampere():
         # Timed alone, or by its name beside the Hopper family.
         own, flash = backends.get("flashdma_bwd_ampere", backends.get("flashdma_bwd")), backends["pytorch_flash"]
         rows.append(f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {flash['ms'] / own['ms']:.2f}")
-    return table("b h d s |  | Ampere family | PyTorch flash (FA2) | speed of FA2", rows)
+    return table("b h d s |  | Ampere family | PyTorch flash (FA2) | speed over FA2", rows)
 
 
 def ampere_others():
@@ -233,7 +233,19 @@ def commits():
         if name not in of:
             of.append(name)
     parts = [f"{commit} ({', '.join(of)})" for commit, of in of_commit.items()]
-    return f"The figures are of commit {parts[0]}" + "".join(f", {part}" for part in parts[1:]) + "."
+    return f"The figures are of commit {parts[0]}" + "".join(f", {part}" for part in parts[1:]) + "." + samples(names)
+
+
+def samples(names):
+    """Of how many timings the figures are medians."""
+    of_count = {}
+    for file, name in names.items():
+        for count in {result["samples"] for result in results(file)["results"] if "samples" in result}:
+            of = of_count.setdefault(count, [])
+            if name not in of:
+                of.append(name)
+    first, *others = sorted(of_count, key=lambda count: -len(of_count[count]))
+    return f"\nThey are medians of {first} timings" + "".join(f", of {count} in {', '.join(of_count[count])}" for count in others) + "."
 
 
 TABLES = [commits, dense, ampere, ampere_others, dynamic, sparse, utilisation, features, tile_bias, small, build, host]

@@ -26,7 +26,7 @@ if after("--set") == [os.environ["FAIL"]]:
     sys.exit(3)
 problems = after("--problem") or ["b=1 h=2 d=128 s=256", "b=1 h=2 d=64 s=256", "b=1 h=2 d=64 s=512"]
 pathlib.Path(after("--json")[0]).write_text(json.dumps(
-    {{"benchmark": "backward", "commit": after("--commit")[0], "results": [{{"problem": problem, "ms": 1.0}} for problem in problems]}}))
+    {{"benchmark": "backward", "gpu": "NVIDIA H200", "commit": after("--commit")[0], "results": [{{"problem": problem, "ms": 1.0}} for problem in problems]}}))
 """
 
 
@@ -74,12 +74,18 @@ def main():
         done = run("--part", "ampere_others", "--ampere", str(folder / "no_such_program"))
         assert done.returncode == 1 and "no_such_program" in done.stderr and not (output / "h200_ampere_others.json").exists(), done.stderr
 
+        # Another GPU's figures do not take this one's place.
+        before = files()
+        done = run("--part", "features", "--gpu", "h100")
+        assert done.returncode == 1 and "this GPU is NVIDIA H200" in done.stderr and files() == before, done.stderr
+
         for wrong, why in ((["--part", "ampere"], "--ampere is needed to measure ampere"), (["--part", "nothing"], "invalid choice: 'nothing'")):
             done = run(*wrong)
             assert done.returncode == 2 and why in done.stderr, done.stderr
 
         listed = subprocess.run([sys.executable, script, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
         assert len(listed) == 11 and listed[0].startswith("h200.json: "), listed
+        assert any(line.startswith("h200_density_d64.json, h200_density_d128.json: ") for line in listed), listed
         if len(sys.argv) > 2:
             words = [word for line in listed for word in shlex.split(line)]
             texts = [words[i + 1] for i, word in enumerate(words) if word == "--problem"]

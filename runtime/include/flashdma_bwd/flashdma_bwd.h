@@ -17,11 +17,19 @@
  * finite value.
  *
  * Conventions. Sizes are counts of elements; strides are in elements, not bytes. All tensor pointers are device memory,
- * except for flashdma_bwd_backward_reference, which takes host memory. The caller owns all memory and the stream.
- * Structs are plain values: fill them with the *_init function first, which also sets their size for versioning.
- * Every function that can fail returns a flashdma_bwd_code and leaves a message for flashdma_bwd_last_message().
+ * except for flashdma_bwd_backward_reference, which takes host memory. The caller owns all memory and the stream, which
+ * is of the current device. Structs, a plan's among them, are read during a call only; the device memory that they name
+ * must stay as it is until the stream has passed the call, and as long as a graph that captured it is replayed.
+ * Backwards that may run at the same time need a workspace each. Structs are plain values with their size in
+ * struct_size, which must be this library's: flashdma_bwd_arguments_init and flashdma_bwd_tuning_init set it,
+ * flashdma_bwd_plan_build sets a plan's, and in all others the caller sets it to sizeof.
+ * Every function that can fail returns a flashdma_bwd_code and leaves a message for flashdma_bwd_last_message(). Beside
+ * the codes that it names it returns UNSUPPORTED where the host has run out of memory or threads.
  * No function throws, aborts, allocates device memory or synchronises, but for a backward that measures, which the
  * caller must have asked for: see FLASHDMA_BWD_TUNE_FIRST_USE. All are safe to call from many threads at once.
+ *
+ * Variables of the environment (FLASHDMA_BWD_*) are read once, when the library first needs them. FLASHDMA_BWD_LOG is
+ * off, warning (the default) or info: what the library has to say goes to the standard error output.
  */
 #ifndef FLASHDMA_BWD_H
 #define FLASHDMA_BWD_H
@@ -52,7 +60,7 @@ typedef enum flashdma_bwd_code {
   FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /**< the message has the bytes needed and given */
   FLASHDMA_BWD_CUDA_ERROR = 6,          /**< the message has the call and CUDA's own words */
   FLASHDMA_BWD_OVERRIDE_ERROR =
-      7 /**< FLASHDMA_BWD_KERNEL, _TABLE, _ARCH or _TUNE_* (or their API forms) cannot be honoured */
+      7 /**< FLASHDMA_BWD_KERNEL, _TABLE, _ARCH, _PIECE_STEPS or _TUNE_* (or their API forms) cannot be honoured */
 } flashdma_bwd_code;
 
 typedef enum flashdma_bwd_data_type {
@@ -250,7 +258,8 @@ typedef struct flashdma_bwd_arguments {
    * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf, and all
    * its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of more of which these are a
    * part: P is at most 1. One that is too small is not noticed. Where it makes P nearly 2 or more, fp16 problems with
-   * head dims above 128 may lose the pair in dQ, dK and dBias and have it in dV; above 4, P may overflow. */
+   * head dims above 128 may lose the pair in dQ, dK and dBias and have it in dV; above 4, P may overflow in bf16
+   * problems with head dims above 128 and in those of either type with a softcap. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /**< 0: natural logarithm; 1: base 2 */
@@ -282,7 +291,7 @@ typedef struct flashdma_bwd_arguments {
 
 /** What selection decided. Strings are static or owned by the library for its lifetime. */
 typedef struct flashdma_bwd_selection {
-  uint32_t struct_size;
+  uint32_t struct_size;       /**< sizeof(flashdma_bwd_selection), set by the caller */
   int32_t compute_capability; /**< of the device: 10 * major + minor */
   int32_t tier;               /**< 0: the device's own table; 1, 2 ...: an older one; see row_architecture */
   int32_t row_line;           /**< of row_file; 0 where that has no lines */
@@ -305,14 +314,16 @@ FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(
     void); /**< 16 hexadecimal digits of the tables that were compiled in */
 /** Such as "invalid argument"; "unknown code" for a number that is none. Never NULL. */
 FLASHDMA_BWD_API const char* flashdma_bwd_code_name(flashdma_bwd_code code);
-/** What went wrong in this thread's last failed call, where, and what to do. Valid until this thread's next call. */
+/** What went wrong in this thread's last call, where, and what to do; empty where it succeeded. Valid until this
+ * thread's next call. */
 FLASHDMA_BWD_API const char* flashdma_bwd_last_message(void);
 
 /** Sets struct_size, and all other fields to what they mean where a caller has nothing to say: 0, NULL, no window. */
 FLASHDMA_BWD_API void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments);
 
-/** Bytes of device memory that flashdma_bwd_backward needs for these arguments. Only sizes, flags and the presence of
- * pointers matter.
+/** Bytes of device memory that flashdma_bwd_backward needs for these arguments, on the current device. Of pointers only
+ * the presence matters; give all else as in the call, strides, too, since those of 0 broadcast a mask, which then takes
+ * less. Ask again after flashdma_bwd_set_tuning.
  * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT, UNSUPPORTED, UNSUPPORTED_ARCHITECTURE, NOT_COMPILED, OVERRIDE_ERROR or
  * CUDA_ERROR. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
@@ -347,8 +358,8 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdm
  * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT or UNSUPPORTED. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
 /** Enqueues the building of a plan in `memory` (256-byte aligned; may be NULL where 0 bytes are needed) and fills
- * *plan, which may be used at once by work on the same stream. \return as flashdma_bwd_plan_size, or
- * WORKSPACE_TOO_SMALL or CUDA_ERROR. */
+ * *plan, which may be used at once by work on the same stream, and on others when they have waited for an event behind
+ * the building. \return as flashdma_bwd_plan_size, or WORKSPACE_TOO_SMALL, CUDA_ERROR or UNSUPPORTED_ARCHITECTURE. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* arguments, void* memory,
                                                            size_t bytes, flashdma_bwd_stream stream,
                                                            flashdma_bwd_mask_plan* plan);
@@ -523,8 +534,8 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_hooks(const flashdma_bwd_hoo
 #define FLASHDMA_BWD_MONITOR_TIMING 4u
 
 /** Sets what is monitored to `flags`, for calls that begin from now on. A failure changes nothing.
- * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT for unknown flags, or CUDA_ERROR where the events for timing cannot be
- * made. */
+ * \return FLASHDMA_BWD_OK, INVALID_ARGUMENT for unknown flags, and for timing CUDA_ERROR where the events cannot be
+ * made, UNSUPPORTED_ARCHITECTURE without a device and UNSUPPORTED for a device's number of 64 or more. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_set_monitoring(uint32_t flags);
 /** The flags that are set. FLASHDMA_BWD_MONITOR_TIMING sets FLASHDMA_BWD_MONITOR_COUNTERS, too. */
 FLASHDMA_BWD_API uint32_t flashdma_bwd_monitoring(void);

@@ -80,7 +80,8 @@ inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Tiles of a tile bias at most: the loads do not run further ahead.
 inline constexpr int kMostTileBiasStages = 3;
 
-/// The same for the Hopper family. Each part begins at a multiple of 1024 bytes, but those after tile_bias.
+/// The same for the Hopper family. The parts up to tile_bias, and `probability`, begin at multiples of 1024 bytes; the
+/// kernels that have the latter place it before `mask`.
 struct HopperSharedMemory {
   int key = 0;      ///< K tile: the CTA's keys x head_dim 16-bit, twice with several_items; cta_pair:
                     ///< and half the columns of the other's

@@ -69,14 +69,14 @@ struct TileConfig {
 
   // Both families.
   int q_stages = 0;   ///< shared-memory buffers of Q (1 or 2; Hopper: 2 or 3)
-  int do_stages = 0;  ///< shared-memory buffers of dO (as q_stages; cta_pair: 1, too)
+  int do_stages = 0;  ///< shared-memory buffers of dO (as q_stages; with cta_pair or 96 keys 1, too)
 
   // Ampere family.
   bool value_in_registers = false;  ///< V's fragments stay in registers; its shared memory is Q's and dO's
 
   // Hopper family: one producer warpgroup of 128 threads and these that compute.
   int consumer_warpgroups = 0;
-  int ds_stages = 0;           ///< shared-memory buffers of dS
+  int ds_stages = 0;           ///< shared-memory buffers of dS (2 or 4; cta_pair: 2; 96 keys: 1 or 2)
   int producer_registers = 0;  ///< a thread's, after setmaxnreg; multiples of 8
   int consumer_registers = 0;
   bool cta_pair = false;       ///< the two CTAs of a cluster share the keys of a tile, half each
