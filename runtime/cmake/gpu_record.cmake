@@ -7,7 +7,7 @@
 #         prints what the record says: its tests that did not pass, its largest error, the kernels of generated/ whose hash is another
 #     cmake -DMODE=write -DSOURCE=<root> -DRECORD=<file> -DRESULTS=<ctest --output-junit file> -DENVIRONMENT=<file> -DKERNELS=<file>
 #           -P gpu_record.cmake
-#         writes the record; ENVIRONMENT has lines "name=value": gpu, driver, toolkit, commit; KERNELS has the lines that the
+#         writes the record; RESULTS may be several files with ";" between them, of parts of one run; ENVIRONMENT has lines "name=value": gpu, driver, toolkit, commit; KERNELS has the lines that the
 #         processes of the run appended to FLASHDMA_BWD_TESTED_KERNELS (tests/gpu/results.hpp)
 #
 # An error is the largest relative one of dQ, dK, dV and dBias in any comparison, as percent of the bar of its data type, rounded up. A

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "argument_rules.hpp"
+#include "common/visibility.hpp"
 #include "selection/key_layout.hpp"
 #include "selection/problem_domain.hpp"
 
@@ -141,6 +142,13 @@ Check check_grid(const flashdma_bwd_arguments& a) {
     return unsupported(std::to_string(key_rows) + " rows of K x heads_kv " + std::to_string(a.heads_kv) +
                        " x head_dim " + std::to_string(a.head_dim) +
                        " need more than the 2147483647 blocks of a grid; split the batch");
+  // Statistics and dQ are kept for the padded rows of all sequences, which kernels number in 32 bits.
+  const std::int64_t rows_q = a.cu_seqlens_q != nullptr ? padded_rows(a.total_q + a.batch * kScratchRowAlignment)
+                                                        : a.batch * padded_rows(a.seqlen_q);
+  if (rows_q > kMaxGrid)
+    return unsupported("batch " + std::to_string(a.batch) + " has " + std::to_string(rows_q) +
+                       " rows of Q, each sequence padded to a multiple of " + std::to_string(kScratchRowAlignment) +
+                       ", which are more than the 2147483647 that kernels can number; split the batch");
   std::int64_t pairs = 0;
   const flashdma_bwd_pair_tensor& d = a.d_bias;
   if (d.data != nullptr &&

@@ -17,7 +17,7 @@ set(kernels "${SANDBOX}/kernels.txt")
 
 # Runs the script in a mode and requires its return value, 0 or 1, and its output to match.
 function(expect_result wanted mode regex)
-  execute_process(COMMAND "${CMAKE_COMMAND}" -DMODE=${mode} -DSOURCE=${SANDBOX} -DRECORD=${record} -DRESULTS=${results}
+  execute_process(COMMAND "${CMAKE_COMMAND}" -DMODE=${mode} -DSOURCE=${SANDBOX} -DRECORD=${record} "-DRESULTS=${results}"
                           -DENVIRONMENT=${SANDBOX}/environment.txt -DKERNELS=${kernels} -P "${SCRIPT}" OUTPUT_VARIABLE output
                           ERROR_VARIABLE output RESULT_VARIABLE result)
   if(NOT result EQUAL wanted OR NOT output MATCHES "${regex}")
@@ -113,6 +113,25 @@ expect_in_record("
   \"failed_kernels\": [],
 ")
 expect(compare "3 failed, 2 skipped\nfailed there: gpu.ends, gpu.gone, gpu.masks\nskipped there: gpu.large, gpu.off\n")
+
+# Parts of one run: a test that failed in one of them has failed, and one that ran in any was not skipped.
+set(first_results "${results}")
+set(results "${SANDBOX}/more_results.xml")
+write_results("gpu.rows run <failure message=\"\"/>" "gpu.masks run" "gpu.large run" "gpu.off disabled" "gpu.items run")
+set(results "${first_results};${results}")
+expect(write "2 tests passed, 4 failed, 1 skipped")
+expect_in_record("
+  \"tests\": {
+    \"gpu.rows\": \"failed\",
+    \"gpu.masks\": \"failed\",
+    \"gpu.large\": \"passed\",
+    \"gpu.ends\": \"failed\",
+    \"gpu.gone\": \"failed\",
+    \"gpu.off\": \"skipped\",
+    \"gpu.items\": \"passed\"
+  },
+")
+set(results "${first_results}")
 
 # Several processes: comparisons add up, the largest error counts, whichever process had it.
 write_results("gpu.rows run")

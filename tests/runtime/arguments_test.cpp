@@ -314,6 +314,23 @@ TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {
   CHECK(status.message().find("batch 1048576 x heads 1024") == 0);
 }
 
+TEST_CASE("rows that kernels cannot number are refused") {
+  Arguments a;
+  a.data_type = FLASHDMA_BWD_BF16;
+  a.heads = a.heads_kv = 1;
+  a.head_dim = 64;
+  Selection selection{};
+  // Each sequence is padded to 128 rows.
+  a.seqlen_q = a.seqlen_k = (1 << 20) - 1;
+  a.batch = 2047;
+  CHECK(select(a, selection, &kH100).code() != kUnsupported);  // builds without kernels have another
+  a.batch = 2048;
+  const Status status = select(a, selection, &kH100);
+  INFO(status.message());
+  CHECK(status.code() == kUnsupported);
+  CHECK(status.message().find("batch 2048 has 2147483648 rows of Q") == 0);
+}
+
 TEST_CASE("problems beyond 2^31 pairs are accepted") {
   Arguments a;
   a.data_type = FLASHDMA_BWD_BF16;

@@ -346,7 +346,9 @@ class WorkTableWriter {
       const int entry = chunk * kTableThreads + thread_;
       // What is no entry comes behind all that are.
       const int steps = entry < count ? shared.steps[entry] : 0;
-      const int bin = kBins - 1 - static_cast<int>(static_cast<float>(steps) * kBins / static_cast<float>(longest + 1));
+      // Not below 0: a float does not tell numbers above 2^24 apart.
+      const int bin =
+          max(kBins - 1 - static_cast<int>(static_cast<float>(steps) * kBins / static_cast<float>(longest + 1)), 0);
       const unsigned alike = __match_any_sync(0xffffffffu, bin);
       const int earlier = __popc(alike & ((1u << thread_ % 32) - 1));
       if (earlier == 0) shared.bins[(bin * chunks + chunk) * kWarps + warp] = static_cast<std::uint16_t>(__popc(alike));

@@ -29,6 +29,7 @@ class Backward {
 
   __device__ __forceinline__ void run() {
     if (start_item()) work();
+    __syncwarp();
     // The other CTA may still arrive at this one's barriers or ask for its ticket.
     ptx::barrier_cluster_sync();
   }
