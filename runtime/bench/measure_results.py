@@ -98,15 +98,22 @@ def write(path, text):
 
 
 def write_densities(stem, measured, arguments):
-    """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots."""
+    """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots. Whether these were drawn."""
     for ending, head_dim in DENSITY_FILES.items():
-        name = stem + ending
         of_head_dim = [result for result in measured["results"] if f" d={head_dim} " in result["problem"]]
-        write(arguments.output / f"{name}.json", json.dumps({**measured, "results": of_head_dim}, indent=2) + "\n")
+        write(arguments.output / f"{stem}{ending}.json", json.dumps({**measured, "results": of_head_dim}, indent=2) + "\n")
+    drawn = True
+    for ending in DENSITY_FILES:
+        path = arguments.output / f"{stem}{ending}"
         # Of another project's kernels, where its figures are there.
         others = arguments.output / f"{arguments.gpu}_flash_dmattn{ending}.json"
-        subprocess.run([arguments.bench, "report", str(arguments.output / f"{name}.json"), *([str(others)] if others.exists() else []),
-                        "--plot", "density", "--output", str(arguments.output / f"{name}.svg")], check=True)
+        status = subprocess.run([arguments.bench, "report", f"{path}.json", *([str(others)] if others.exists() else []),
+                                 "--plot", "density", "--output", f"{path}.svg"], check=False).returncode
+        if status != 0:
+            print(f"measure_results.py: {path}.json is written, and its plot is not: `report` ended with {status}", file=sys.stderr)
+            drawn = False
+    return drawn
+
 
 
 def measure(part, arguments):
@@ -129,9 +136,8 @@ def measure(part, arguments):
         sys.exit(f"measure_results.py: this GPU is {measured['gpu']}, and the results of {arguments.output} would be called {arguments.gpu}'s: "
                  "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
     if part == "density":
-        write_densities(stem, measured, arguments)
-    else:
-        write(arguments.output / f"{stem}.json", text)
+        return write_densities(stem, measured, arguments)
+    write(arguments.output / f"{stem}.json", text)
     return True
 
 

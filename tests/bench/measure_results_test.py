@@ -19,6 +19,8 @@ import json, os, pathlib, sys
 arguments = sys.argv[1:]
 after = lambda word: [arguments[i + 1] for i, argument in enumerate(arguments) if argument == word]
 if arguments[0] == "report":
+    if os.environ["FAIL"] == "report":
+        sys.exit(4)
     files = arguments[1:arguments.index("--plot")]
     pathlib.Path(after("--output")[0]).write_text(" ".join(str(len(json.loads(pathlib.Path(file).read_text())["results"])) for file in files))
     sys.exit(0)
@@ -64,6 +66,9 @@ def main():
         (output / "h200_flash_dmattn_d64.json").write_text('{"results": [1, 2, 3]}')
         assert run("--part", "density").returncode == 0
         assert (output / "h200_density_d64.svg").read_text() == "2 3"
+
+        done = run("--part", "density", fail="report")
+        assert done.returncode == 1 and "h200_density_d64.json is written, and its plot is not" in done.stderr, done.stderr
 
         # What fails is said and replaces nothing; what comes after it is measured.
         (output / "h200_small.json").write_text("before")
