@@ -91,16 +91,36 @@ Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, 
   return {asked_for, slots, most, 0, p.items + slots};
 }
 
-/// In deterministic mode a CTA waits for those with earlier key tiles of its head. Where these are few at a time it
-/// waits less, and as many heads are at work as the L2 cache and memory can serve: measured with some four CTAs to a
-/// head.
-ItemOrder order_of_turns(const BackwardParameters& p) {
-  constexpr int kCtasOfHead = 4;
+/// Whether causality or a window makes the items unequal, as far as the host can see.
+bool has_limits(const BackwardParameters& p) {
+  return p.window_left < p.seqlen_k || p.window_right < p.seqlen_k;
+}
+
+/// In deterministic mode a CTA waits for those with earlier key tiles of its head. Items of one length that all run at
+/// once follow each other at a distance that they keep, so that as few heads are at work as fill the GPU. Of unequal
+/// items few are to run at a time, for they wait less, but not so few that more heads are at work than the L2 cache
+/// and memory can serve (NOTES.md, "Deterministic mode").
+ItemOrder order_of_turns(const BackwardParameters& p, bool lengths_known) {
+  constexpr int kFewestCtasOfHead = 4;
+  constexpr int kPartsOfUnequalHead = 6;  ///< of its items, of which one is at work
   const int groups = p.items / p.key_tiles;
-  const int most = std::max(p.running / kCtasOfHead, 1);
+  int most = std::max(p.running / kFewestCtasOfHead, 1);
+  if (lengths_known) {
+    const int running = p.running * (has_limits(p) ? kPartsOfUnequalHead : 1);
+    most = std::clamp((2 * running + p.key_tiles) / (2 * p.key_tiles), 1, most);
+  }
   const int blocks = (groups + most - 1) / most;
   const int block = (groups + blocks - 1) / blocks;
   return {block, groups - (blocks - 1) * block};
+}
+
+/// Whether walks start at the last query tile, which all items see under causality, instead of each at another one, so
+/// that items of a head pass its tiles at about the same time. That is faster where several heads are at work at once,
+/// and with them more of Q, dO and dQ than the L2 cache holds (NOTES.md, "The order of items and their pieces").
+bool walks_start_together(const BackwardParameters& p, const SplitRequest& request) {
+  constexpr int kFewestHeads = 2;
+  return !request.masked && p.cu_seqlens_q == nullptr && p.window_right < p.seqlen_k &&
+         kFewestHeads * p.key_tiles <= p.running;
 }
 
 /// Where only the device knows the items' steps: a round of items, and two groups at least.
@@ -126,10 +146,15 @@ Split split_items(const BackwardParameters& p, const SplitRequest& request) {
   const std::int64_t most_steps = std::int64_t{p.query_tiles} * p.heads_per_item;
   if (p.items == 0 || most_steps == 0) return {};
   Split split = choose_split(p, request, most_steps);
+  const bool lengths_known = !request.masked && p.cu_seqlens_q == nullptr;
   if (request.deterministic)
-    split.order = order_of_turns(p);
-  else if (request.masked || p.cu_seqlens_q != nullptr)
+    split.order = order_of_turns(p, lengths_known);
+  else if (!lengths_known)
     split.order = order_of_unknown_items(p);
+  // In deterministic mode an item waits at a query tile for all smaller ones. The last tiles are those that the next
+  // item sees, too, under causality and windows: it is one step behind, while at the first tiles it would wait for a
+  // whole walk.
+  split.backwards = request.deterministic || walks_start_together(p, request);
   return split;
 }
 

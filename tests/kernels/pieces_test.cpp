@@ -195,14 +195,35 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
   CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
 }
 
-TEST_CASE("in deterministic mode blocks have as many groups as some four CTAs to a head leave") {
-  for (const auto& [batch, heads, length, block, tail] :
-       {std::tuple{1, 16, 8192, 16, 16}, {2, 21, 8192, 21, 21}, {8, 16, 2048, 32, 32}, {1, 67, 512, 23, 21}}) {
-    const Split split = split_items(dense(batch, heads, length, true, 64), {.deterministic = true});
+TEST_CASE("in deterministic mode all items of a head run at once, a sixth of them under causality, or some four") {
+  for (const auto& [batch, heads, length, causal, block, tail] : {std::tuple{1, 16, 8192, true, 8, 8},
+                                                                  {2, 21, 8192, true, 11, 9},
+                                                                  {8, 16, 2048, true, 32, 32},
+                                                                  {1, 67, 512, true, 23, 21},
+                                                                  {1, 16, 8192, false, 2, 2},
+                                                                  {2, 21, 8192, false, 2, 2},
+                                                                  {8, 16, 2048, false, 8, 8},
+                                                                  {1, 5, 16384, false, 1, 1},
+                                                                  {1, 67, 512, false, 23, 21}}) {
+    INFO(batch << ' ' << heads << ' ' << length << ' ' << causal);
+    const Split split = split_items(dense(batch, heads, length, causal, 64), {.deterministic = true});
     CHECK(split.order.block_groups == block);
     CHECK(split.order.tail_groups == tail);
     CHECK((batch * heads - tail) % block == 0);
   }
+  // Four where only the device knows how long items are.
+  const Split masked = split_items(dense(1, 67, 8192, true, 64), {.masked = true, .deterministic = true});
+  CHECK(masked.order.block_groups == 23);
+}
+
+TEST_CASE("under causality walks of many heads start together, at the last query tile") {
+  CHECK(split_items(dense(4, 32, 2048, true, 64), {}).backwards);
+  CHECK(split_items(dense(1, 16, 8192, true, 64), {}).backwards);
+  CHECK_FALSE(split_items(dense(1, 16, 16384, true, 64), {}).backwards);
+  CHECK_FALSE(split_items(dense(4, 32, 2048, false, 64), {}).backwards);
+  CHECK_FALSE(split_items(dense(4, 32, 2048, true, 64), {.masked = true}).backwards);
+  // Where items wait for smaller ones, always.
+  CHECK(split_items(dense(1, 16, 16384, false, 64), {.deterministic = true}).backwards);
 }
 
 TEST_CASE("under causality the last items come longest first, which takes less time than to split them") {

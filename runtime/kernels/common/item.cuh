@@ -39,7 +39,7 @@ struct HeadWalk {
   int whole_begin;  ///< without a list: tiles in [whole_begin, whole_end) have no masked pair
   int whole_end;
   int start;       ///< slot where the walk begins; it wraps, so that CTAs do not add to the same dQ tile at once
-  bool backwards;  ///< from the last slot to the first: deterministic mode
+  bool backwards;  ///< from the last slot to the first
   const std::uint32_t* entries;  ///< the list, or nullptr
   const std::int32_t* ranks;     ///< deterministic mode: whose turn this item's addition to a query tile is
 };
@@ -199,9 +199,7 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
     else
       walk.begin += first;
   }
-  // An item waits at a query tile for all smaller ones. The last tiles are those that the next item sees, too, under
-  // causality and windows: it is one step behind, while at the first tiles it would wait for a whole walk.
-  walk.backwards = p.d_q_turns != nullptr;
+  walk.backwards = p.backwards != 0;
   walk.start = walk.backwards || walk.count == 0
                    ? 0
                    : static_cast<int>(static_cast<std::int64_t>(item.key_tile) * walk.count / p.key_tiles);

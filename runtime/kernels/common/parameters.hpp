@@ -119,6 +119,7 @@ struct BackwardParameters {
   int heads_per_item = 1;    ///< a divisor of heads / heads_kv
   int items = 0;             ///< key_tiles * batch * heads / heads_per_item
   ItemOrder order;           ///< in which items are taken
+  int backwards = 0;         ///< 1: walks go from the last query tile to the first; a bool costs ptxas registers
   int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
   int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`
   int block_m = 0;           ///< queries of a tile
