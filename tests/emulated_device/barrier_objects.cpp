@@ -32,6 +32,9 @@ void update(Cta& cta, std::uint32_t offset, BarrierObject& barrier) {
   if (completed) {
     barrier.pending = barrier.expected;
     ++barrier.phase;
+    barrier.last_unfenced =
+        barrier.unfenced.empty() ? nullptr : std::make_shared<const Writes>(std::move(barrier.unfenced));
+    barrier.unfenced.clear();
   }
   store_image(cta, offset, barrier);
   if (completed) wake_all(barrier.waiting);
@@ -40,6 +43,16 @@ void update(Cta& cta, std::uint32_t offset, BarrierObject& barrier) {
 bool has_completed(const BarrierObject& barrier, std::uint32_t parity) {
   if (parity > 1) fail("parity %u", parity);
   return (barrier.phase & 1u) != parity;
+}
+
+/// Who sees a phase completed knows of what has been written before its arrivals.
+void learn(const BarrierObject& barrier) {
+  if (barrier.last_unfenced == nullptr) return;
+  // Most who wait do not fence.
+  constexpr std::size_t kMost = 16;
+  auto& learned = running().learned;
+  learned.push_back(barrier.last_unfenced);
+  if (learned.size() > kMost) learned.pop_front();
 }
 
 }  // namespace
@@ -62,6 +75,11 @@ void mbarrier_arrive(std::uint32_t address, std::uint32_t expected_bytes, bool i
   Cta& cta = cta_of(address);
   BarrierObject& barrier = barrier_at(cta, offset_of(address));
   if (barrier.pending == 0) fail("more arrivals than the barrier object at %#x expects", offset_of(address));
+  // Of other CTAs' writes a fence would have to be theirs.
+  const Fiber& fiber = running();
+  if (&cta == fiber.cta)
+    for (const Writes* const writes : {&fiber.unfenced, &fiber.warp->unfenced})
+      barrier.unfenced.insert(barrier.unfenced.end(), writes->begin(), writes->end());
   barrier.bytes += expected_bytes;
   --barrier.pending;
   progress();
@@ -82,7 +100,10 @@ bool mbarrier_test(std::uint32_t address, std::uint32_t parity) {
   // A single question does not part the lanes of a warp (scheduler.hpp); who keeps asking lets others run.
   constexpr unsigned kPatience = 16;
   if (!completed && (++running().tests_in_vain % kPatience == 0 || diverges())) yield();
-  if (completed) running().tests_in_vain = 0;
+  if (completed) {
+    running().tests_in_vain = 0;
+    learn(barrier_at(*running().cta, offset_of(address)));
+  }
   return completed;
 }
 
@@ -93,6 +114,7 @@ void mbarrier_wait(std::uint32_t address, std::uint32_t parity) {
     BarrierObject& barrier = barrier_at(cta, offset_of(address));
     if (has_completed(barrier, parity)) {
       running().tests_in_vain = 0;
+      learn(barrier);
       return;
     }
     barrier.waiting.push_back(&running());

@@ -218,15 +218,21 @@ void wrote_shared(std::uint32_t address, std::size_t bytes) {
   Fiber& fiber = running();
   const std::uint32_t offset = offset_of(address);
   for (std::uint32_t chunk = offset / kChunk; chunk * kChunk < offset + bytes; ++chunk) {
-    fiber.cta->unfenced_by[chunk] = static_cast<std::uint16_t>(fiber.place.thread.x + 1);
-    fiber.unfenced.push_back(chunk);
+    const auto writer = static_cast<std::uint16_t>(fiber.place.thread.x + 1);
+    if (std::exchange(fiber.cta->unfenced_by[chunk], writer) != writer) fiber.unfenced.push_back({chunk, writer});
   }
 }
 void fence_proxy_async() {
   Fiber& fiber = running();
-  for (const std::uint32_t chunk : fiber.unfenced)
-    if (fiber.cta->unfenced_by[chunk] == fiber.place.thread.x + 1) fiber.cta->unfenced_by[chunk] = 0;
+  const auto fence = [&](const Writes& writes) {
+    for (const Write& write : writes)
+      if (fiber.cta->unfenced_by[write.chunk] == write.writer) fiber.cta->unfenced_by[write.chunk] = 0;
+  };
+  fence(fiber.unfenced);
+  fence(fiber.warp->unfenced);
+  for (const auto& writes : fiber.learned) fence(*writes);
   fiber.unfenced.clear();
+  fiber.learned.clear();
 }
 void read_shared(Cta& cta, std::uint32_t offset, std::size_t bytes, void* to) {
   for (std::uint32_t i = 0; i < bytes; i += kChunk) {

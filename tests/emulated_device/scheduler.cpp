@@ -418,6 +418,23 @@ Slot* next_slots() {
   return warp.slots[warp.collectives % 2].data();
 }
 
+namespace {
+
+/// The lanes of a warp, which meet, know of each other's writes. What has been fenced since is forgotten.
+void share_writes(Warp& warp) {
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
+    if ((warp.lanes >> lane & 1u) == 0) continue;
+    Writes& own = warp.cta->fibers[static_cast<std::size_t>(warp.first) + lane].unfenced;
+    if (own.empty()) continue;
+    warp.unfenced.insert(warp.unfenced.end(), own.begin(), own.end());
+    own.clear();
+  }
+  const auto& unfenced_by = warp.cta->unfenced_by;
+  std::erase_if(warp.unfenced, [&](const Write& write) { return unfenced_by[write.chunk] != write.writer; });
+}
+
+}  // namespace
+
 Slot* meet(const char* what, void (*perform)(Slot*)) {
   Warp& warp = *running().warp;
   if (warp.arrived != 0 && warp.collective != what) fail("lanes of a warp meet at %s and at %s", warp.collective, what);
@@ -430,6 +447,7 @@ Slot* meet(const char* what, void (*perform)(Slot*)) {
     return slots;
   }
   if (perform != nullptr) perform(slots);
+  share_writes(warp);
   warp.arrived = 0;
   ++warp.collectives;
   warp.runnable |= warp.lanes;

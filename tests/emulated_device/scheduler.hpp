@@ -59,6 +59,13 @@ struct AsyncLoad {
   bool valid;
 };
 
+/// A write to 16 bytes of shared memory that the asynchronous proxy may not see yet.
+struct Write {
+  std::uint32_t chunk;
+  std::uint16_t writer;  ///< thread + 1
+};
+using Writes = std::vector<Write>;
+
 /// A CUDA thread.
 struct Fiber {
   Place place{};
@@ -76,7 +83,8 @@ struct Fiber {
   std::deque<std::vector<AsyncLoad>> cp_async_groups;
   CopyGroup bulk;
   std::deque<CopyGroup> bulk_groups;
-  std::vector<std::uint32_t> unfenced;  ///< what it has written since its last fence, in units of 16 bytes
+  Writes unfenced;                                    ///< that it has made since its last fence, and
+  std::deque<std::shared_ptr<const Writes>> learned;  ///< those of others, which it knows of from barrier objects
 };
 
 /// A product of a warp's 16 rows that has been issued.
@@ -102,6 +110,7 @@ struct Warp {
   std::deque<std::vector<PendingProduct>> products;  ///< committed groups
   std::vector<PendingProduct> uncommitted;
   bool fenced = false;  ///< registers, for products
+  Writes unfenced;      ///< of all lanes, which know of each other's since they last met
 };
 
 struct NamedBarrier {
@@ -117,6 +126,9 @@ struct BarrierObject {
   std::int64_t bytes = 0;
   std::uint32_t phase = 0;
   std::vector<Fiber*> waiting;
+  // What those who arrived knew of writes without a fence since, in the phase at work and in the last one.
+  Writes unfenced;
+  std::shared_ptr<const Writes> last_unfenced;
 };
 
 /// The threads that barrier.cluster counts, and the CTAs whose shared memory they reach.

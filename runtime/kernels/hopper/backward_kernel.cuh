@@ -107,7 +107,8 @@ class Backward {
       initialise(state.d_out_empty[i], G::kConsumerWarps);
     }
     for (int i = 0; i < G::kDScoreStages; ++i) {
-      initialise(state.d_score_full[i], G::kConsumerWarps);
+      for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.d_score_stored[consumer][i], 4);
+      initialise(state.d_score_full[i], G::kConsumers);
       // The warps that store it as dBias have to be done with it, too.
       initialise(state.d_score_empty[i], G::kConsumerWarps + (stores_bias_gradient() ? G::kConsumers : 0));
     }

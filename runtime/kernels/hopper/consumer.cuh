@@ -68,6 +68,11 @@ class Consumer {
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
   /// every step.
   static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
+  /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
+  /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
+  static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
+  /// The same of the LSE, before dP's products. With V in registers and a key bias there are none for it.
+  static constexpr bool kLseFirst = kM == 64 && !kSoftcap && !kTileBias && !(kValueInRegisters && kKeyBias);
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
   using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
@@ -137,7 +142,11 @@ class Consumer {
 
   /// Row of the item's tile of a lane's first key; the second is 8 further.
   __device__ __forceinline__ int key_row() const {
-    return consumer_ * 64 + warp() * 16 + lane() / 4;
+    return consumer_thread() / 32 * 16 + lane() / 4;
+  }
+  /// Of all consumers' threads.
+  static __device__ __forceinline__ int consumer_thread() {
+    return ptx::fresh_thread_index() - kWarpgroupThreads;
   }
 
   /// Of the lane's two keys.
@@ -187,10 +196,33 @@ class Consumer {
       ptx::ldmatrix_x4(values[k], shared_ + G::kValue + ValueTile::chunk_offset(row, k * 2 + lane() / 16));
   }
 
+  /// What of a step decides how it is computed.
+  struct StepFacts {
+    int head;
+    bool partial;       ///< some of its pairs are masked
+    bool in_words;      ///< by the mask's words
+    float key_bias[2];  ///< of the lane's keys, in units of log2, with the head that was at work when it was read
+  };
+
+  __device__ __forceinline__ void read_facts(int i) {
+    const ItemStep& info = state.steps[i % kStepSlots];
+    step_.partial = info.partial;
+    step_.in_words = info.mask_words != nullptr;
+    if constexpr (kKeyBias) {
+      step_.head = info.head;
+      read_key_biases();
+    }
+  }
+  __device__ __forceinline__ void read_key_biases() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) step_.key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
+  }
+
   /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
+    if constexpr (kFactsFirst) read_facts(i);
     if constexpr (kMaskFirst) hide_first(i, scores);
     ptx::wgmma_fence();
     start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst>(scores, own_rows<KeyTile>(key_tile(slot_)),
@@ -199,8 +231,8 @@ class Consumer {
 
   /// Whether all that hides pairs of a step is in the mask's words. A vote, though the same for all lanes: the compiler
   /// then sees that it is, and keeps what lies behind it in uniform registers.
-  __device__ __forceinline__ bool masked_by_words(const ItemStep& info) const {
-    return p.limits_in_mask && __any_sync(0xffffffffu, info.mask_words != nullptr);
+  __device__ __forceinline__ bool masked_by_words() const {
+    return p.limits_in_mask && __any_sync(0xffffffffu, step_.in_words);
   }
 
   /// What the products of step i are added to: a score whose probability is 0 where the mask's words hide a pair, else
@@ -208,8 +240,9 @@ class Consumer {
   __device__ __forceinline__ void hide_first(int i, Scores& scores) const {
 #pragma unroll
     for (int e = 0; e < kM / 2; ++e) scores[e] = 0.0f;
+    static_assert(kFactsFirst);
+    if (!masked_by_words()) return;
     const ItemStep& info = state.steps[i % kStepSlots];
-    if (!masked_by_words(info)) return;
     const float hidden = copysignf(INFINITY, -p.score_log2);
 #pragma unroll
     for (int part = 0; part < kM / 64; ++part) {
@@ -241,6 +274,10 @@ class Consumer {
                                                 Scores& d_probability, Operand& probabilities) {
     const RingPosition<G::kDOutStages> d_out(i);
     if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
+    [[maybe_unused]] float2 lse[kM / 8];
+    if constexpr (kLseFirst)
+#pragma unroll
+      for (int j = 0; j < kM / 8; ++j) lse[j] = ptx::ld_shared_v2(lse_address(i) + j * 32);
     ptx::wgmma_fence();
     if constexpr (kValueInRegisters)
       start_transposed_product<QueryTile, kBf16>(d_probability, values, d_out_tile(i));
@@ -249,36 +286,38 @@ class Consumer {
                                                             d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
+    if constexpr (!kFactsFirst) read_facts(i);
     const ItemStep& info = state.steps[i % kStepSlots];
-    float key_bias[2] = {};
     bool bias_masks = false;
     if constexpr (kKeyBias) {
-      const int head = __reduce_max_sync(0xffffffffu, info.head);  // a uniform register
+      const int head = __reduce_max_sync(0xffffffffu, step_.head);  // a uniform register
       if (head != head_) {
         write_bias_sums_of_head();
         head_ = head;
-        read_key_bias();
+        load_key_biases();
+        read_key_biases();
       }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
-      bias_masks = __any_sync(0xffffffffu, key_bias[0] == -INFINITY || key_bias[1] == -INFINITY);
+      bias_masks = __any_sync(0xffffffffu, step_.key_bias[0] == -INFINITY || step_.key_bias[1] == -INFINITY);
     }
     Mask mask;
     if constexpr (kReadMaskEarly) {
 #pragma unroll
       for (int part = 0; part < kM / 64; ++part) mask[part] = {};  // else it would keep its registers all the time
-      if (info.mask_words != nullptr)
+      if (step_.in_words)
 #pragma unroll
         for (int part = 0; part < kM / 64; ++part) read_mask(mask[part], i, info, part);
     }
 
     ptx::wgmma_wait_group<1>();
-    bias_masks |= finish_probabilities(i, key_bias, scores, probabilities);
-    const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words(info);
+    if constexpr (kLseFirst)
+      bias_masks |= finish_probabilities(i, lse, scores, probabilities);
+    else
+      bias_masks |= finish_probabilities(i, lse_address(i), scores, probabilities);
+    const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words();
     if (hidden_first)
       partial_ = overflowed(scores);
     else
-      partial_ = bias_masks || info.partial;
+      partial_ = bias_masks || (kFactsFirst ? step_.partial : info.partial);
     if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
@@ -287,6 +326,9 @@ class Consumer {
     if (hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
 
+  __device__ __forceinline__ std::uint32_t lse_address(int i) const {
+    return shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
+  }
   __device__ __forceinline__ std::uint32_t row_dot_address(int i) const {
     return shared_ + G::kRowDot + RingPosition<G::kDOutStages>(i).stage * (kM * 4) + lane() % 4 * 8;
   }
@@ -349,8 +391,8 @@ class Consumer {
 
   // --- Scores ---
 
-  /// The biases of the lane's keys with the head at work, in units of log2, into shared memory.
-  __device__ __forceinline__ void read_key_bias() const {
+  /// The biases of the warp's keys with the head at work, in units of log2, into shared memory.
+  __device__ __forceinline__ void load_key_biases() const {
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -365,11 +407,10 @@ class Consumer {
     return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
   }
 
-  /// Scores to probabilities, and to an operand if they take the slope. Returns whether a tile bias masks one of the
-  /// warp's pairs.
-  __device__ __forceinline__ bool finish_probabilities(int i, const float (&key_bias)[2], Scores& s,
-                                                       Operand& probabilities) {
-    const std::uint32_t lse = shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
+  /// Scores to probabilities, and to an operand if they take the slope. `lse`: as exponentiate() takes it. Returns
+  /// whether a tile bias masks one of the warp's pairs.
+  template <class Lse>
+  __device__ __forceinline__ bool finish_probabilities(int i, const Lse& lse, Scores& s, Operand& probabilities) {
     if constexpr (kTileBias) {
       const BiasRing ring(i);
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
@@ -393,7 +434,7 @@ class Consumer {
           exponentiate<kConfig>(p, s, lse, bias, Absent{}, Absent{}, Absent{});
       };
       if constexpr (kKeyBias)
-        with_bias(key_bias);
+        with_bias(step_.key_bias);
       else
         with_bias(Absent{});
       return false;
@@ -502,9 +543,8 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
     const DScoreRing last(i - 1);
     const bool came = has_come(state.d_score_full[last.stage], last.parity);
-    ptx::fence_proxy_async();
     __syncwarp();
-    arrive(state.d_score_full[ring.stage]);
+    arrive(state.d_score_stored[consumer_][ring.stage]);
     return came;
   }
   /// Until all warpgroups have stored those of step i.
@@ -550,7 +590,6 @@ class Consumer {
     for (int c = 0; c < G::kDQueryColumns / 8; ++c)
       ptx::st_shared_v4(address + c * kAtomFloats * 4, d_q[c * 4], d_q[c * 4 + 1], d_q[c * 4 + 2], d_q[c * 4 + 3]);
     const bool queries_came = has_come(state.query_full[next.stage], next.parity);
-    ptx::fence_proxy_async();
     __syncwarp();
     arrive(state.d_query_full[consumer_]);
     return queries_came;
@@ -564,8 +603,7 @@ class Consumer {
 
   __device__ __forceinline__ std::uint32_t bias_sums_address() const {
     if constexpr (G::kBiasSumsOfThreads)
-      return shared_ + G::kBiasSums +
-             (consumer_ * kWarpgroupThreads + ptx::fresh_thread_index() % kWarpgroupThreads) * 8;
+      return shared_ + G::kBiasSums + consumer_thread() * 8;
     else
       return shared_ + G::kBiasSums + (key_row() + lane() % 2 * 8) * 4;
   }
@@ -631,7 +669,8 @@ class Consumer {
   State& state;
   int consumer_;
   int slot_ = 0;           ///< of the item at work
-  int head_ = kNoHead;     ///< key-vector bias: of the step at work
+  StepFacts step_;         ///< of the step at work
+  int head_ = kNoHead;     ///< key-vector bias: whose sums and biases are in shared memory
   bool partial_ = false;   ///< some pairs of the step at work are masked
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 

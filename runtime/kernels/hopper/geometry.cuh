@@ -52,6 +52,7 @@ struct State : BiasState<kBiasStages, kConsumers> {
   std::uint64_t value_full;
   std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
+  std::uint64_t d_score_stored[kConsumers][kDScoreStages];  ///< by a consumer; its reducer then arrives at `full`
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[kConsumers], d_query_empty[kConsumers];
   ItemStep steps[kStepSlots];

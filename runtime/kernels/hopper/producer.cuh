@@ -209,8 +209,8 @@ class Loader {
   int slot_ = 0;  ///< of the item that is loaded
 };
 
-/// Adds a consumer's share of every step's dQ to its scratch in global memory, and stores its keys' dS as the gradient
-/// of a tile bias. One warp.
+/// Adds a consumer's share of every step's dQ to its scratch in global memory, says that its dS can be read, which
+/// spares the consumer two fences a step, and stores it as the gradient of a tile bias. One warp.
 template <KernelConfig kConfig>
 class DQueryReducer {
   using G = Geometry<kConfig>;
@@ -236,11 +236,14 @@ class DQueryReducer {
     // The buffer is the consumer's from here on, so that the items' slots hold what has not been read: the loader is
     // never further ahead than the second item after the one whose last dQ was given back.
     if (lane == 0) ptx::mbarrier_arrive(empty);
+    if (left > 0) acknowledge_d_scores(0, lane);
     for (int i = 0; left > 0; ++i) {
-      ptx::mbarrier_wait_parity(full, i & 1);
-      // Before the last dQ of an item is given back: so long the next item's slot holds what that is. It has been
-      // found, for its first step has begun where a consumer hands this dQ over, or there is none.
+      // A consumer hands dQ of a step over when it has stored dS of the next. The next item is found, or that there is
+      // none, without the last dQ of the one before; and until that is given back the next item's slot holds what it
+      // is.
       if (--left == 0 && G::kSeveralItems) left = steps_of_item(++item);
+      if (left > 0) acknowledge_d_scores(i + 1, lane);
+      ptx::mbarrier_wait_parity(full, i & 1);
       const ItemStep& info = state.steps[i % kStepSlots];
       if constexpr (kTileBias)
         if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
@@ -253,6 +256,7 @@ class DQueryReducer {
         }
         ptx::fence_proxy_async_global();
       }
+      ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
       if (lane < kRowBlocks) {
         float* destination =
             p.d_q_scratch + ((row + first_row) / 16 + lane) * (16 * G::kD) + first_column / 8 * kAtomFloats;
@@ -283,6 +287,14 @@ class DQueryReducer {
   }
 
  private:
+  /// Waits for the consumer's dS of step i and says that products and copies can read it.
+  __device__ __forceinline__ void acknowledge_d_scores(int i, int lane) const {
+    const RingPosition<G::kDScoreStages> ring(i);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
+    ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
+    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
+  }
+
   /// Not positive where there is nothing to do, or no item any more.
   __device__ __forceinline__ int steps_of_item(int item) const {
     const int slot = item % G::kItemSlots;

@@ -113,8 +113,12 @@ __device__ __forceinline__ bool mbarrier_test_parity(std::uint32_t barrier, std:
 
 // --- The asynchronous proxy ---
 
-/// Orders this thread's writes to shared memory before later accesses of the asynchronous proxy: wgmma's operands, bulk
-/// copies.
+/// Orders writes to shared memory before later accesses of the asynchronous proxy: wgmma's operands, bulk copies. They
+/// are this thread's, and those of other threads of the CTA that it knows of: who has waited at a barrier object at
+/// which the writers arrived can do it for them, for then the fence lies on the way from write to access in causality
+/// order (PTX ISA, "Memory consistency model"; Lustig et al., "Mixed-Proxy Extensions for the NVIDIA PTX Memory
+/// Consistency Model", 2022). A thread waits here until its own stores are done; writers that leave the fence to
+/// another one do not.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }

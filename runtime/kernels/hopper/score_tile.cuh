@@ -168,12 +168,21 @@ struct Absent {};
 template <class T>
 inline constexpr bool kPresent = !std::is_same_v<std::remove_cvref_t<T>, Absent>;
 
-/// Scores to probabilities: softcap, bias, exponential. `lse`: shared address of the LSE of the lane's first query.
+/// The LSE of the j-th two queries of a lane, from the shared address of the first, or of those that have been read.
+__device__ __forceinline__ float2 lse_of(std::uint32_t lse, int j) {
+  return ptx::ld_shared_v2(lse + j * 32);
+}
+template <int kPairs>
+__device__ __forceinline__ float2 lse_of(const float2 (&lse)[kPairs], int j) {
+  return lse[j];
+}
+
+/// Scores to probabilities: softcap, bias, exponential. `lse`: as lse_of() takes it.
 /// `key_bias`: float[2] of the lane's two keys, in units of log2. `tile_bias`: BiasFragments. Softcap: `packed` become
 /// P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A operand, and `weights`,
 /// too, the weights in fp16. Each of these may be Absent. All lanes of the warp.
-template <KernelConfig kConfig, int Count, class KeyBias, class TileBias, class Packed, class Weights>
-__device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], std::uint32_t lse,
+template <KernelConfig kConfig, int Count, class Lse, class KeyBias, class TileBias, class Packed, class Weights>
+__device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], const Lse& lse,
                                              KeyBias&& key_bias, TileBias&& tile_bias, Packed&& packed,
                                              Weights&& weights) {
   constexpr DataType kType = kConfig.data_type;
@@ -187,7 +196,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
     [[maybe_unused]] std::uint32_t bias_words[4];
 #pragma unroll
     for (int j = 0; j < Count / 4; ++j) {
-      const float2 column = ptx::ld_shared_v2(lse + j * 32);
+      const float2 column = lse_of(lse, j);
       if constexpr (kPresent<TileBias>)
         if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
 #pragma unroll

@@ -18,9 +18,10 @@ class DQueryReducer {
                                            State& shared_state)
       : p(parameters), shared_(shared), state(shared_state) {}
 
-  /// Until the consumer has handed a part over, for the `use`-th time.
+  /// Until the consumer has handed a part over, for the `use`-th time, which copies can read then.
   __device__ __forceinline__ void wait_for_part(int role, int use) const {
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_query_full[role]), use & 1);
+    ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
   }
   __device__ __forceinline__ void give_back(int role) const {
     ptx::mbarrier_arrive(ptx::shared_address(&state.d_query_empty[role]));

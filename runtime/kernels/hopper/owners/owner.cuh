@@ -109,7 +109,6 @@ class Owner {
       const float* values = d_q + (part * (G::kDQueryPart / 8) + c) * 4;
       ptx::st_shared_v4(address + c * kAtomFloats * 4, values[0], values[1], values[2], values[3]);
     }
-    ptx::fence_proxy_async();
     __syncwarp();
     arrive(state.d_query_full[kShare]);
   }
