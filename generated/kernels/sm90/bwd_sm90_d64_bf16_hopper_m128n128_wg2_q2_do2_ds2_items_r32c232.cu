@@ -4,8 +4,10 @@
 // configs/tables/sm90.yaml:15
 //   sm90 head_dim=64 data_type=bf16 bias=key_vector layout=natural softcap=no causal=yes deterministic=no masked=yes seqlen_q=8192..8192 seqlen_k=8192..8192 work_items_per_sm=7..7 mask_density=30..120 => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=64 b=1 h=16 hk=4 sq=8192 sk=8192 causal bias=key_vector masked density=120: 0.2036 ms, spread 0.001802 ms; next hopper_m128n128_wg2_q2_do2_ds2_r32c232, 0.2098 ms; 2 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:20
-//   sm90 head_dim=64 bias=none softcap=yes causal=no deterministic=no masked=no => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: P and its slopes packed under the products of dP leave room for 128 queries; b=2 h=32 s=8192 6.21 ms instead of 7.27 on an H200; under causality, where it was faster, too, the tuner has not timed it yet
-// configs/tables/sm90.yaml:25
+//   sm90 head_dim=64 bias=none softcap=yes causal=no deterministic=no masked=no => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: P and its slopes packed under the products of dP leave room for 128 queries; b=2 h=32 s=8192 6.21 ms instead of 7.27 on an H200
+// configs/tables/sm90.yaml:21
+//   sm90 head_dim=64 bias=none softcap=yes causal=yes deterministic=no masked=no seqlen_q=2048.. => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: as above; b=2 h=32 s=8192 3.37 ms instead of 3.68, b=8 h=32 s=2048 1.10 and 1.22, b=1 h=16 s=4096 0.247 and 0.265, but s=1024 0.0506 and 0.0476 with one item to a CTA, on an H200; the tuner has not timed it yet
+// configs/tables/sm90.yaml:27
 //   sm90 head_dim=64 deterministic=no masked=no => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: as without a bias, where it was 1 to 7 % faster
 #include "hopper/instantiate.cuh"
 
