@@ -1,4 +1,6 @@
 // mbarrier objects: phases that complete when all arrivals and all announced bytes have come.
+#include <initializer_list>
+
 #include "scheduler.hpp"
 
 namespace flashdma_bwd::emulated {
@@ -78,7 +80,7 @@ void mbarrier_arrive(std::uint32_t address, std::uint32_t expected_bytes, bool i
   // Of other CTAs' writes a fence would have to be theirs.
   const Fiber& fiber = running();
   if (&cta == fiber.cta)
-    for (const Writes* const writes : {&fiber.unfenced, &fiber.warp->unfenced})
+    for (const Writes* const writes : std::initializer_list<const Writes*>{&fiber.unfenced, &fiber.warp->unfenced})
       barrier.unfenced.insert(barrier.unfenced.end(), writes->begin(), writes->end());
   barrier.bytes += expected_bytes;
   --barrier.pending;
