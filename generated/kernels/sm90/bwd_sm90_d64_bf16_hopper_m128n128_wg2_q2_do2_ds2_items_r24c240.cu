@@ -2,7 +2,7 @@
 // configs/tables/sm90.yaml:16
 //   sm90 head_dim=64 data_type=bf16 bias=none softcap=no causal=yes deterministic=yes masked=no seqlen_q=4096..4096 seqlen_k=4096..4096 work_items_per_sm=3..3 => hopper_m128n128_wg2_q2_do2_ds2_items_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=64 b=1 h=16 sq=4096 sk=4096 causal deterministic: 0.252 ms, spread 0.000648 ms; next hopper_m128n128_wg2_q2_do2_ds2_r32c232, 0.2658 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:24
-//   sm90 head_dim=64 bias=none softcap=no deterministic=yes masked=no seqlen_q=2048..8192 => hopper_m128n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=8 h=32 s=2048 1.56 ms instead of 1.62, causal 0.97 and 1.09, s=8192 causal 3.11 and 3.16, but s=16384 10.9 and 10.7, on an H200
+//   sm90 head_dim=64 bias=none softcap=no deterministic=yes masked=no seqlen_q=2048..8192 => hopper_m128n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=8 h=32 s=2048 1.56 ms instead of 1.62, causal 0.97 and 1.09, s=8192 causal 3.11 and 3.16, but full 5.57 and 5.45, s=16384 10.9 and 10.7, on an H200
 // configs/tables/sm90.yaml:25
 //   sm90 head_dim=64 bias=none deterministic=no masked=no => hopper_m128n128_wg2_q2_do2_ds2_items_r24c240 ; derived: the next keys are loaded under the last steps before; s=16384 10.04 ms instead of 10.15, s=2048 causal 0.92 instead of 0.99 (h=32) on an H200
 // configs/tables/sm90.yaml:26
