@@ -245,7 +245,7 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
                                       .deterministic = is_deterministic(a),
                                       .piece_steps = asked_for});
   p.order = split.order;
-  p.backwards = split.backwards ? 1 : 0;
+  p.backward_walks = split.backward_walks;
   if (split.slots == 0) return;
   p.piece_steps = split.piece_steps;
   p.piece_slots = static_cast<int>(split.slots);

@@ -116,11 +116,11 @@ ItemOrder order_of_turns(const BackwardParameters& p, bool lengths_known) {
 
 /// Whether walks start at the last query tile, which all items see under causality, instead of each at another one, so
 /// that items of a head pass its tiles at about the same time. That is faster where several heads are at work at once,
-/// and with them more of Q, dO and dQ than the L2 cache holds (NOTES.md, "The order of items and their pieces").
-bool walks_start_together(const BackwardParameters& p, const SplitRequest& request) {
+/// and with them more of Q, dO and dQ than the L2 cache holds (NOTES.md, "The order of items and their pieces"). Not
+/// with a mask whose keys are reordered, which only the device may know.
+bool walks_start_together(const BackwardParameters& p) {
   constexpr int kFewestHeads = 2;
-  return !request.masked && p.cu_seqlens_q == nullptr && p.window_right < p.seqlen_k &&
-         kFewestHeads * p.key_tiles <= p.running;
+  return p.cu_seqlens_q == nullptr && p.window_right < p.seqlen_k && kFewestHeads * p.key_tiles <= p.running;
 }
 
 /// Where only the device knows the items' steps: a round of items, and two groups at least.
@@ -154,7 +154,10 @@ Split split_items(const BackwardParameters& p, const SplitRequest& request) {
   // In deterministic mode an item waits at a query tile for all smaller ones. The last tiles are those that the next
   // item sees, too, under causality and windows: it is one step behind, while at the first tiles it would wait for a
   // whole walk.
-  split.backwards = request.deterministic || walks_start_together(p, request);
+  if (request.deterministic)
+    split.backward_walks = BackwardWalks::all;
+  else if (walks_start_together(p))
+    split.backward_walks = BackwardWalks::keys_in_order;
   return split;
 }
 

@@ -14,7 +14,7 @@ struct Split {
   int whole_items = 0;       ///< the first items, which stay whole and are not in the work table
   std::int64_t entries = 0;  ///< of the work table, at most
   ItemOrder order{};         ///< of items, whether any is split or not
-  bool backwards = false;    ///< walks go from the last query tile to the first, whether any is split or not
+  BackwardWalks backward_walks = BackwardWalks::none;  ///< whether any item is split or not
 };
 
 /// What the parameters do not say.

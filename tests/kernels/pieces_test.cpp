@@ -217,13 +217,16 @@ TEST_CASE("in deterministic mode all items of a head run at once, a sixth of the
 }
 
 TEST_CASE("under causality walks of many heads start together, at the last query tile") {
-  CHECK(split_items(dense(4, 32, 2048, true, 64), {}).backwards);
-  CHECK(split_items(dense(1, 16, 8192, true, 64), {}).backwards);
-  CHECK_FALSE(split_items(dense(1, 16, 16384, true, 64), {}).backwards);
-  CHECK_FALSE(split_items(dense(4, 32, 2048, false, 64), {}).backwards);
-  CHECK_FALSE(split_items(dense(4, 32, 2048, true, 64), {.masked = true}).backwards);
+  CHECK(split_items(dense(4, 32, 2048, true, 64), {}).backward_walks == BackwardWalks::keys_in_order);
+  CHECK(split_items(dense(1, 16, 8192, true, 64), {}).backward_walks == BackwardWalks::keys_in_order);
+  CHECK(split_items(dense(1, 16, 16384, true, 64), {}).backward_walks == BackwardWalks::none);
+  CHECK(split_items(dense(4, 32, 2048, false, 64), {}).backward_walks == BackwardWalks::none);
+  // With a mask, too: which keys are reordered only the device knows.
+  const Split masked = split_items(dense(4, 32, 2048, true, 64), {.masked = true});
+  CHECK(masked.backward_walks == BackwardWalks::keys_in_order);
   // Where items wait for smaller ones, always.
-  CHECK(split_items(dense(1, 16, 16384, false, 64), {.deterministic = true}).backwards);
+  const Split deterministic = split_items(dense(1, 16, 16384, false, 64), {.deterministic = true});
+  CHECK(deterministic.backward_walks == BackwardWalks::all);
 }
 
 TEST_CASE("under causality the last items come longest first, which takes less time than to split them") {

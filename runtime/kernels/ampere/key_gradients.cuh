@@ -76,7 +76,7 @@ __device__ __forceinline__ bool add_pieces(const Cta<kConfig>& cta, DkvAccumulat
   // All have been written before thread 0 says so, and are read after it has heard of the others'.
   __syncthreads();
   bool last = false;
-  if (cta.thread() == 0) last = ptx::atom_add_acq_rel(piece_arrivals(p, cta.item(), 0), 1) == cta.item().pieces - 1;
+  if (cta.thread() == 0) last = ptx::atom_add_acq_rel(piece_arrivals(p, cta.item(), 0, 0), 1) == cta.item().pieces - 1;
   if (__syncthreads_or(last ? 1 : 0) == 0) return false;
   clear(d_k);
   clear(d_v);

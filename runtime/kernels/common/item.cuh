@@ -146,9 +146,10 @@ __device__ __forceinline__ float4* piece_part(const BackwardParameters& p, const
   return reinterpret_cast<float4*>(p.piece_sums) +
          (static_cast<std::int64_t>(item.slot + piece) * parts + part) * (kFloats / 4);
 }
-/// Counts the pieces whose `part` has come.
-__device__ __forceinline__ std::int32_t* piece_arrivals(const BackwardParameters& p, const KeyItem& item, int part) {
-  return p.piece_arrivals + static_cast<std::int64_t>(item.slot) * kPieceParts + part;
+/// A counter of arrivals for a `part` of each of the item's pieces; what is counted there says who adds the parts up.
+__device__ __forceinline__ std::int32_t* piece_arrivals(const BackwardParameters& p, const KeyItem& item, int piece,
+                                                        int part) {
+  return p.piece_arrivals + static_cast<std::int64_t>(item.slot + piece) * kPieceParts + part;
 }
 
 /// The key of a row of the item's tile; kPastEnd past the end.
@@ -199,7 +200,8 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
     else
       walk.begin += first;
   }
-  walk.backwards = p.backwards != 0;
+  walk.backwards = p.backward_walks == BackwardWalks::all ||
+                   (p.backward_walks == BackwardWalks::keys_in_order && item.active == nullptr);
   walk.start = walk.backwards || walk.count == 0
                    ? 0
                    : static_cast<int>(static_cast<std::int64_t>(item.key_tile) * walk.count / p.key_tiles);

@@ -17,6 +17,13 @@ struct ItemOrder {
   int tail_groups = 0;  ///< of the last block
 };
 
+/// Which walks through an item's query tiles go from the last to the first.
+enum class BackwardWalks : int {  // of fewer bits it costs ptxas registers
+  none,
+  keys_in_order,  ///< those of items whose keys are neighbours
+  all,
+};
+
 struct ItemPlace {
   int key_tile;
   int group;  ///< of heads, through all batches

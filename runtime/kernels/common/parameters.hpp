@@ -114,12 +114,12 @@ struct BackwardParameters {
 
   // Work. An item is a key tile of `heads_per_item` query heads that share a KV head; it may be cut into pieces, see
   // pieces.hpp.
-  int key_tiles = 0;         ///< of the longest sequence
-  int query_tiles = 0;       ///< of the longest sequence
-  int heads_per_item = 1;    ///< a divisor of heads / heads_kv
-  int items = 0;             ///< key_tiles * batch * heads / heads_per_item
-  ItemOrder order;           ///< in which items are taken
-  int backwards = 0;         ///< 1: walks go from the last query tile to the first; a bool costs ptxas registers
+  int key_tiles = 0;       ///< of the longest sequence
+  int query_tiles = 0;     ///< of the longest sequence
+  int heads_per_item = 1;  ///< a divisor of heads / heads_kv
+  int items = 0;           ///< key_tiles * batch * heads / heads_per_item
+  ItemOrder order;         ///< in which items are taken
+  BackwardWalks backward_walks = BackwardWalks::none;
   int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
   int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`
   int block_m = 0;           ///< queries of a tile
@@ -129,9 +129,8 @@ struct BackwardParameters {
   int piece_steps = 0;       ///< steps of a piece at most; 0: the device chooses
   int piece_slots = 0;       ///< room for the pieces of split items
   WorkItem* work = nullptr;  ///< [ctas - whole_items]; nullptr: all items are taken whole
-  std::int32_t* item_steps = nullptr;  ///< [items - whole_items]: scratch of who writes `work`
-  std::int32_t* piece_arrivals =
-      nullptr;                  ///< [piece_slots][kPieceParts]: pieces that have come, at an item's first slot
+  std::int32_t* item_steps = nullptr;      ///< [items - whole_items]: scratch of who writes `work`
+  std::int32_t* piece_arrivals = nullptr;  ///< [piece_slots][kPieceParts]: who has come, see piece_arrivals()
   float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders
 
   // Scratch.

@@ -3,7 +3,7 @@
 // An item takes one step for each query tile of each of its heads. Where there are fewer items than multiprocessors, or
 // where one item is longer than all others, multiprocessors would idle; then items of more than `piece_steps` steps are
 // cut into pieces, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and dV lies in a slot until
-// the item's last piece has come, which adds them up in the order of the pieces.
+// it is added to the others', in an order that does not depend on who comes first; the last piece writes the sum.
 //
 // Where the device decides, and need not keep an order, few items are cut so that all CTAs are done together
 // (ItemCuts); otherwise pieces of an item are of nearly equal length.

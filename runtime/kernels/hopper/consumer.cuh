@@ -49,13 +49,20 @@ class Consumer {
   static constexpr int kD = G::kD;
 
   using Scores = float[kM / 2];
-  using KeyGradient = float[kD / 2];
+  /// Whether a key bias's gradient, dS times a column of ones, is columns of dK's product: those of Q and eight of
+  /// ones. It is the rounded dS, as dK's is. Else the sums are added up one by one.
+  static constexpr bool kBiasByProduct = G::kOnesBytes > 0;
+  static constexpr int kOnesColumns = 8;  ///< of a product's, the fewest
+  using ValueGradient = float[kD / 2];
+  using KeyGradient = float[kD / 2 + (kBiasByProduct ? kOnesColumns / 2 : 0)];
   using DQuery = float[G::kDQueryColumns / 2];
   using Operand = std::uint32_t[kM / 16][4];
   /// Whether the mask's bits are in shared memory; else whether they are asked for before the products that hide their
-  /// latency: with 128 queries there are no registers for that.
+  /// latency: with 128 queries there are no registers for that. Before S's with 128 columns and without a bias, else
+  /// before dP's (NOTES.md).
   static constexpr bool kMaskInShared = G::kMaskBytes > 0;
   static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
+  static constexpr bool kMaskBeforeScores = kReadMaskEarly && kD == 128 && !kKeyBias;
   using Mask = MaskBits[kM / 64];
   /// Whether the scores of masked pairs begin with minus infinity, so that their probabilities are 0 without a
   /// selection behind the products. Not with a softcap, whose scores pass through tanh first; with fewer columns it is
@@ -71,8 +78,14 @@ class Consumer {
   /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
   /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
-  /// The same of the LSE, before dP's products. With V in registers and a key bias there are none for it.
+  /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md). A product's
+  /// sums can only be read there.
+  static constexpr bool kHeadFirst = kBiasByProduct || (kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems);
+  /// The same of the LSE; with 128 columns before S's products, with fewer before dP's (NOTES.md). With V in registers
+  /// and a key bias there are no registers for it.
   static constexpr bool kLseFirst = kM == 64 && !kSoftcap && !kTileBias && !(kValueInRegisters && kKeyBias);
+  static constexpr bool kLseBeforeScores = kLseFirst && kD == 128;
+  using Lse = float2[kLseFirst ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
   using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
@@ -83,7 +96,7 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
-    if constexpr (kKeyBias) clear_bias_sums();
+    if constexpr (kKeyBias && !kBiasByProduct) clear_bias_sums();
     int i = 0;          // of the step, through all items
     int last_slot = 0;  // of the last step's item
     for (int number = 0; G::kSeveralItems || number == 0; ++number) {
@@ -98,31 +111,36 @@ class Consumer {
       if constexpr (!kTileBias)
         if (state.items[slot_].active != nullptr) gather_keys();
 
-      KeyGradient d_k, d_v;
+      KeyGradient d_k;
+      ValueGradient d_v;
 #pragma unroll
-      for (int e = 0; e < kD / 2; ++e) d_k[e] = d_v[e] = 0.0f;
+      for (float& value : d_k) value = 0.0f;
+#pragma unroll
+      for (float& value : d_v) value = 0.0f;
       wait(state.key_full[slot_], parity);
       Scores probability, d_score;
       Operand probabilities;
-      start_scores(i, probability, false);
+      Lse lse;
+      Mask mask;
+      start_scores(i, probability, lse, mask, d_k, false);
       wait(state.value_full, number & 1);
       ValueOperand values;
       if constexpr (kValueInRegisters) load_values(values);
-      finish_scores(i, values, probability, d_score, probabilities);
+      finish_scores(i, values, lse, mask, probability, d_score, probabilities, d_k);
       while (true) {
         const bool queries_came = take_step(i, last_slot, probability, d_score, probabilities, d_k, d_v);
         last_slot = slot_;
         if (++i == end) break;
-        start_scores(i, probability, queries_came);
+        start_scores(i, probability, lse, mask, d_k, queries_came);
         // The products of dV and dK of the step before.
         ptx::wgmma_wait_group<1>();
         give_back_query(i - 1);
-        finish_scores(i, values, probability, d_score, probabilities);
+        finish_scores(i, values, lse, mask, probability, d_score, probabilities, d_k);
       }
       ptx::wgmma_wait_group<0>();
       give_back_query(i - 1);
       if constexpr (kKeyBias) {
-        write_bias_sums_of_head();
+        write_bias_sums_of_head(d_k);
         head_ = kNoHead;
       }
       write_gradients(i - 1, d_k, d_v);
@@ -196,6 +214,34 @@ class Consumer {
       ptx::ldmatrix_x4(values[k], shared_ + G::kValue + ValueTile::chunk_offset(row, k * 2 + lane() / 16));
   }
 
+  /// Where sums of dS are in shared memory: each thread's, or each key's.
+  static constexpr bool kSumsOfThreads = kKeyBias && !kBiasByProduct && G::kBiasSumsOfThreads;
+  static constexpr bool kSumsOfKeys = kKeyBias && !kBiasByProduct && !G::kBiasSumsOfThreads;
+
+  /// A quad's sums of a step, on their way to those of its two keys.
+  struct KeySums {
+    std::uint32_t address;
+    float total, own, received;
+
+    __device__ __forceinline__ void read(std::uint32_t shared_address) {
+      address = shared_address;
+      total = ptx::ld_shared_f32(address);
+    }
+    /// `sums`: the lane's for both keys.
+    __device__ __forceinline__ void start(const float (&sums)[2]) {
+      const bool second = lane() % 2 != 0;
+      own = second ? sums[1] : sums[0];
+      received = __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
+    }
+    __device__ __forceinline__ void exchange() {
+      own += received;
+      received = __shfl_xor_sync(0xffffffffu, own, 2);
+    }
+    __device__ __forceinline__ void store() const {
+      if (lane() % 4 < 2) ptx::st_shared_f32(address, total + (own + received));
+    }
+  };
+
   /// What of a step decides how it is computed.
   struct StepFacts {
     int head;
@@ -218,11 +264,42 @@ class Consumer {
     for (int half = 0; half < 2; ++half) step_.key_bias[half] = ptx::ld_shared_f32(key_bias_address(half));
   }
 
+  /// What follows from a step's head, where it is another one than before.
+  __device__ __forceinline__ void take_head(KeyGradient& d_k) {
+    const int head = __reduce_max_sync(0xffffffffu, step_.head);  // a uniform register
+    if (head == head_) return;
+    if constexpr (kBiasByProduct) ptx::wgmma_wait_group<0>();  // for the sums
+    write_bias_sums_of_head(d_k);
+    head_ = head;
+    load_key_biases();
+    read_key_biases();
+  }
+
+  __device__ __forceinline__ void read_lse(int i, Lse& lse) const {
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) lse[j] = ptx::ld_shared_v2(lse_address(i) + j * 32);
+  }
+
+  /// Asks for the mask's bits of step i, if they hide some of its pairs.
+  __device__ __forceinline__ void read_mask_early(int i, Mask& mask) const {
+    static_assert(kFactsFirst);
+    const ItemStep& info = state.steps[i % kStepSlots];
+#pragma unroll
+    for (MaskBits& bits : mask) bits = {};  // else they would keep their registers all the time
+    if (step_.in_words)
+#pragma unroll
+      for (int part = 0; part < kM / 64; ++part) read_mask(mask[part], i, info, part);
+  }
+
   /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, Lse& lse, Mask& mask, KeyGradient& d_k,
+                                               bool queries_came) {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
     if constexpr (kFactsFirst) read_facts(i);
+    if constexpr (kHeadFirst) take_head(d_k);
+    if constexpr (kLseBeforeScores) read_lse(i, lse);
+    if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
     if constexpr (kMaskFirst) hide_first(i, scores);
     ptx::wgmma_fence();
     start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst>(scores, own_rows<KeyTile>(key_tile(slot_)),
@@ -270,14 +347,11 @@ class Consumer {
   }
 
   /// Issues dP^T and computes P under it. On return both are there.
-  __device__ __forceinline__ void finish_scores(int i, const ValueOperand& values, Scores& scores,
-                                                Scores& d_probability, Operand& probabilities) {
+  __device__ __forceinline__ void finish_scores(int i, const ValueOperand& values, Lse& lse, Mask& mask, Scores& scores,
+                                                Scores& d_probability, Operand& probabilities, KeyGradient& d_k) {
     const RingPosition<G::kDOutStages> d_out(i);
     if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
-    [[maybe_unused]] float2 lse[kM / 8];
-    if constexpr (kLseFirst)
-#pragma unroll
-      for (int j = 0; j < kM / 8; ++j) lse[j] = ptx::ld_shared_v2(lse_address(i) + j * 32);
+    if constexpr (kLseFirst && !kLseBeforeScores) read_lse(i, lse);
     ptx::wgmma_fence();
     if constexpr (kValueInRegisters)
       start_transposed_product<QueryTile, kBf16>(d_probability, values, d_out_tile(i));
@@ -290,23 +364,10 @@ class Consumer {
     const ItemStep& info = state.steps[i % kStepSlots];
     bool bias_masks = false;
     if constexpr (kKeyBias) {
-      const int head = __reduce_max_sync(0xffffffffu, step_.head);  // a uniform register
-      if (head != head_) {
-        write_bias_sums_of_head();
-        head_ = head;
-        load_key_biases();
-        read_key_biases();
-      }
+      if constexpr (!kHeadFirst) take_head(d_k);
       bias_masks = __any_sync(0xffffffffu, step_.key_bias[0] == -INFINITY || step_.key_bias[1] == -INFINITY);
     }
-    Mask mask;
-    if constexpr (kReadMaskEarly) {
-#pragma unroll
-      for (int part = 0; part < kM / 64; ++part) mask[part] = {};  // else it would keep its registers all the time
-      if (step_.in_words)
-#pragma unroll
-        for (int part = 0; part < kM / 64; ++part) read_mask(mask[part], i, info, part);
-    }
+    if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
 
     ptx::wgmma_wait_group<1>();
     if constexpr (kLseFirst)
@@ -356,12 +417,13 @@ class Consumer {
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
   /// before. Returns whether the next step's queries have come.
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
-                                            Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
+                                            Operand& probabilities, KeyGradient& d_k, ValueGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
     if constexpr (kWeightsPacked) renew(probabilities);
     Operand d_scores;
-    differentiate(i, probability, d_score, d_scores);
-    const bool d_scores_came = store_d_scores(i, d_scores);
+    KeySums sums;
+    differentiate(i, probability, d_score, d_scores, sums);
+    const bool d_scores_came = store_d_scores(i, d_scores, sums);
 
     if (i > 0) wait_for_d_scores(i - 1, d_scores_came);
     ptx::wgmma_fence();
@@ -374,9 +436,7 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_v, probabilities[k],
                                        QueryTile::descriptor_of(d_outs + QueryTile::row_step(k)));
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k)
-      Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
+    multiply_queries(d_scores, queries, d_k);
     ptx::wgmma_commit_group();
     const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
     ptx::wgmma_wait_group<1>();
@@ -387,6 +447,20 @@ class Consumer {
       queries_came = hand_over_d_query(i - 1, d_q, buffer_came, next);
     }
     return queries_came;
+  }
+
+  /// Issues dK += dS^T Q.
+  __device__ __forceinline__ void multiply_queries(const Operand& d_scores, std::uint32_t queries,
+                                                   KeyGradient& d_k) const {
+    using Product = ptx::Wgmma<kD + (kBiasByProduct ? kOnesColumns : 0), kBf16>;
+    // Q is one panel, and the ones are the next one, of whatever rows.
+    static_assert(!kBiasByProduct || QueryTile::kPanels == 1);
+    std::uint32_t first = queries;
+    if constexpr (kBiasByProduct) first = ptx::opaque(QueryTile::with_next_panel(queries, shared_ + G::kOnes));
+    constexpr std::uint32_t kStep = kBiasByProduct ? QueryTile::kRowStepToSamePanel : QueryTile::row_step(1);
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+      Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(first + k * kStep));
   }
 
   // --- Scores ---
@@ -486,8 +560,9 @@ class Consumer {
     }
   }
 
-  /// dP to dS.
-  __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores) {
+  /// dP to dS. `key_sums`: where the quad of lanes adds the sums of its keys.
+  __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores,
+                                                KeySums& key_sums) {
     const std::uint32_t row_dot = kM == 64 ? row_dot_ : row_dot_address(i);
     // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
     if (partial_) {
@@ -499,8 +574,9 @@ class Consumer {
         }
     }
     constexpr float kUnscale = kWeightsPacked ? 1.0f / kPackedWeightScale : 1.0f;
-    float2 total;  // read ahead of the arithmetic, which hides the time it takes
-    if constexpr (kKeyBias && G::kBiasSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
+    [[maybe_unused]] float2 total;  // read ahead of the arithmetic, which hides the time it takes
+    if constexpr (kSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
+    if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
     float sums[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
@@ -511,16 +587,14 @@ class Consumer {
         if constexpr (kWeightsPacked) weight = unpack<DataType::fp16>(weights_[j / 2][j % 2 * 2 + half]);
         const float dx = weight.x * fmaf(d_score[j * 4 + half * 2], kUnscale, -column.x * kUnscale);
         const float dy = weight.y * fmaf(d_score[j * 4 + half * 2 + 1], kUnscale, -column.y * kUnscale);
-        if constexpr (kKeyBias) sums[half] += dx + dy;
+        if constexpr (kSumsOfThreads || kSumsOfKeys) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
       }
     }
-    if constexpr (kKeyBias && G::kBiasSumsOfThreads)
-      ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
-    else if constexpr (kKeyBias)
-      add_to_key_sum(sums);
+    if constexpr (kSumsOfThreads) ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
+    if constexpr (kSumsOfKeys) key_sums.start(sums);
   }
 
   /// Of a tile of pairs at a shared address: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
@@ -534,17 +608,23 @@ class Consumer {
     return tile + consumer_ * PairTile::kPanelBytes + (row << 7 | (lane & 16u) << 6 | (chunk ^ row) << 4);
   }
 
-  /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come.
-  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores) const {
+  /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come. The sums
+  /// over the queries are finished between the stores, which hide the way from lane to lane.
+  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, KeySums& sums) const {
     const DScoreRing ring(i);
     if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const std::uint32_t address = rows_of_pairs(shared_ + G::kDScore + ring.stage * PairTile::kBytes);
 #pragma unroll
-    for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+    for (int k = 0; k < kM / 16; ++k) {
+      ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
+      if constexpr (kSumsOfKeys)
+        if (k == kM / 32 - 1) sums.exchange();
+    }
     const DScoreRing last(i - 1);
     const bool came = has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
     arrive(state.d_score_stored[consumer_][ring.stage]);
+    if constexpr (kSumsOfKeys) sums.store();
     return came;
   }
   /// Until all warpgroups have stored those of step i.
@@ -597,9 +677,9 @@ class Consumer {
 
   // --- The gradient of a key bias ---
 
-  // In shared memory, for there are no registers for them: the thread's sums of dS over its queries for its two keys;
-  // or, where there is room for one sum of a key only, which the quad of lanes adds up in every step, that of the first
-  // key is the first lane's and that of the second key the second's.
+  // Where it is not a product: in shared memory, for there are no registers for it, the thread's sums of dS over its
+  // queries for its two keys; or, where there is room for one sum of a key only, which the quad of lanes adds up in
+  // every step, that of the first key is the first lane's and that of the second key the second's.
 
   __device__ __forceinline__ std::uint32_t bias_sums_address() const {
     if constexpr (G::kBiasSumsOfThreads)
@@ -614,17 +694,18 @@ class Consumer {
       ptx::st_shared_f32(bias_sums_address(), 0.0f);
   }
 
-  __device__ __forceinline__ void add_to_key_sum(const float (&sums)[2]) const {
-    const bool second = lane() % 2 != 0;
-    float sum = (second ? sums[1] : sums[0]) + __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (lane() % 4 < 2) ptx::st_shared_f32(bias_sums_address(), ptx::ld_shared_f32(bias_sums_address()) + sum);
-  }
-
   /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sums_of_head() const {
+  __device__ __forceinline__ void write_bias_sums_of_head(KeyGradient& d_k) const {
     const KeyItem& item = state.items[slot_];
-    if constexpr (G::kBiasSumsOfThreads) {
+    if constexpr (kBiasByProduct) {
+      // All columns are the same.
+      float* const sums = d_k + kD / 2;
+      if (head_ != kNoHead && lane() % 4 == 0)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) store_bias_sum(p, item, head_, position(item, half), sums[half * 2]);
+#pragma unroll
+      for (int e = 0; e < kOnesColumns / 2; ++e) sums[e] = 0.0f;
+    } else if constexpr (G::kBiasSumsOfThreads) {
       const float2 sums = ptx::ld_shared_v2(bias_sums_address());
       clear_bias_sums();
       if (head_ == kNoHead) return;
@@ -642,10 +723,11 @@ class Consumer {
 
   /// They leave by way of the warp's part of the buffer of dQ: that of step i is handed over with the next item's first
   /// step, that of the step before must have been read.
-  __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
+  __device__ __forceinline__ void write_gradients(int i, const KeyGradient& key_gradient, ValueGradient& d_v) {
     const KeyItem& item = state.items[slot_];
+    float d_k[kD / 2];
 #pragma unroll
-    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
+    for (int e = 0; e < kD / 2; ++e) d_k[e] = key_gradient[e] * p.scale;
     if (item.pieces > 1 && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
     const int row = consumer_ * 64 + warp() * 16;
     if (p.d_k_partial != nullptr) {

@@ -90,35 +90,54 @@ struct PieceRows {
   }
 };
 
-/// Whether the warp is the last of the item's pieces' warps with the same part, whose rows can all be read then.
-__device__ __forceinline__ bool is_last_piece(const BackwardParameters& p, const KeyItem& item, int part) {
-  // The lanes' rows have been written before lane 0 says so, and are read after it has heard of the others'.
-  __syncwarp();
-  int earlier = 0;
-  if (ptx::fresh_thread_index() % 32 == 0) earlier = ptx::atom_add_acq_rel(piece_arrivals(p, item, part), 1);
-  earlier = __shfl_sync(0xffffffffu, earlier, 0);
-  __syncwarp();
-  return earlier == item.pieces - 1;
-}
-
-/// Adds up the pieces' rows of the warp's part of `parts`, in the order of the pieces, so that the sum does not depend
-/// on who is last. Returns whether this is the last piece, which then has the sums.
+/// Adds up the pieces' rows of the warp's part of `parts`, two pieces at a time, then two such pairs, and so on: of two
+/// that are to be added the first to come leaves its rows in its slot, and the second goes on with the sum. So nobody
+/// reads more than a few pieces' rows after the others have come, and the sum does not depend on who comes when.
+/// Returns whether this piece came last, which then has the sums.
 template <int kHalf, class... Values>
 __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const KeyItem& item, int part, int parts,
                                            Values&... values) {
-  constexpr int kFloats = PieceRows<kHalf>::kFloats * static_cast<int>(sizeof...(Values));
-  float4* own = piece_part<kFloats>(p, item, item.piece, part, parts);
-  ((PieceRows<kHalf>::store(own, values), own += PieceRows<kHalf>::kFloats / 4), ...);
-  if (!is_last_piece(p, item, part)) return false;
+  using Rows = PieceRows<kHalf>;
+  constexpr int kFloats = Rows::kFloats * static_cast<int>(sizeof...(Values));
+  // Whether there are registers for a piece's rows beside those that are loaded; else it stores its own, too, and loads
+  // both.
+  constexpr bool kKeeps = sizeof...(Values) <= 2;
   const auto clear = [](float(&all)[kHalf]) {
 #pragma unroll
     for (float& value : all) value = 0.0f;
   };
-  (clear(values), ...);
-#pragma unroll 1
-  for (int piece = 0; piece < item.pieces; ++piece) {
+  const auto add = [&](int piece) {
     const float4* rows = piece_part<kFloats>(p, item, piece, part, parts);
-    ((PieceRows<kHalf>::add(rows, values), rows += PieceRows<kHalf>::kFloats / 4), ...);
+    ((Rows::add(rows, values), rows += Rows::kFloats / 4), ...);
+  };
+#pragma unroll 1
+  for (int width = 1; width < item.pieces; width *= 2) {
+    const int left = item.piece & -2 * width;
+    const int right = left + width;
+    if (right >= item.pieces) continue;
+    const int own = (item.piece & width) != 0 ? right : left;
+    int earlier = 0;
+    if constexpr (kKeeps) {
+      if (ptx::fresh_thread_index() % 32 == 0) earlier = ptx::ld_acquire(piece_arrivals(p, item, right, part));
+      earlier = __shfl_sync(0xffffffffu, earlier, 0);
+    }
+    if (earlier == 0) {
+      float4* rows = piece_part<kFloats>(p, item, own, part, parts);
+      ((Rows::store(rows, values), rows += Rows::kFloats / 4), ...);
+      // The lanes' rows have been written before lane 0 says so.
+      __syncwarp();
+      if (ptx::fresh_thread_index() % 32 == 0) earlier = ptx::atom_add_acq_rel(piece_arrivals(p, item, right, part), 1);
+      if (__shfl_sync(0xffffffffu, earlier, 0) == 0) return false;
+    }
+    // The other's are read after lane 0 has heard of them.
+    __syncwarp();
+    if constexpr (!kKeeps) {
+      (clear(values), ...);
+#pragma unroll 1
+      for (int piece = left; piece <= right; piece += width) add(piece);
+    } else {
+      add(left + right - own);
+    }
   }
   return true;
 }
