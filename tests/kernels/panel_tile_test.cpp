@@ -92,20 +92,6 @@ TEST_CASE("a descriptor has no part of an address that is the CTA's number in it
   CHECK(Narrow::descriptor(0x1000400) == Narrow::descriptor(0x400));
 }
 
-TEST_CASE("a panel elsewhere can be the next one of all rows", "[panel_tile]") {
-  using Tile = PanelTile<128, 64>;
-  constexpr std::uint32_t kTile = 0x10000;
-  constexpr std::uint32_t kNext = 0x34600;
-  std::uint32_t low = Tile::with_next_panel(Tile::descriptor(kTile), kNext | 3u << 24);
-  for (int step = 0; step < 128 / 16; ++step, low += Tile::kRowStepToSamePanel) {
-    const std::uint32_t start = (low & 0x3fffu) << 4;
-    const std::uint32_t leading = (low >> 16 & 0x3fffu) << 4;
-    CHECK(start == kTile + (Tile::row_step(step) << 4));
-    CHECK(start + leading == kNext);
-    CHECK((low & 0xc000c000u) == 0);
-  }
-}
-
 TEST_CASE("positions that are added to a descriptor stay in its address", "[panel_tile]") {
   // From the last tile of the largest block on: a carry would reach the leading offset.
   using Tile = PanelTile<64, 256>;

@@ -99,8 +99,7 @@ struct HopperSharedMemory {
                         ///< and a key bias twice that; transposed gradients: before it P as an operand, as much
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
   int bias = 0;         ///< key-vector bias: a float32 for each of the CTA's keys, and two sums of dS for each
-                        ///< thread of a consumer, or as much of ones where dK's product has the sums; where there
-                        ///< is no room for these, a sum for each key; transposed
+                        ///< thread of a consumer; where there is no room for these, one for each key; transposed
                         ///< gradients: one for each key and warp of a consumer
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {

@@ -41,8 +41,6 @@ class Backward {
       initialise_barriers();
       state.wanted_slot = 0;
     }
-    if constexpr (G::kOnesBytes > 0)
-      if (threadIdx.x / 32 == 3) write_ones();
     if constexpr (!G::kSeveralItems)
       if (threadIdx.x == 0) find_only_item();
     __syncthreads();
@@ -71,15 +69,6 @@ class Backward {
 
   __device__ __forceinline__ bool stores_bias_gradient() const {
     return kTileBias && p.bias_gradient != BiasGradient::none;
-  }
-
-  /// The tile of ones, which products read. One warp.
-  __device__ __forceinline__ void write_ones() const {
-    constexpr std::uint32_t kPair = kConfig.data_type == DataType::bf16 ? 0x3f803f80u : 0x3c003c00u;
-    const float pair = __uint_as_float(kPair);
-    for (int at = static_cast<int>(threadIdx.x) % 32 * 16; at < G::kOnesBytes; at += 32 * 16)
-      ptx::st_shared_v4(shared_ + G::kOnes + at, pair, pair, pair, pair);
-    ptx::fence_proxy_async();
   }
 
   /// Finds the item of a CTA that takes one only.

@@ -49,12 +49,7 @@ class Consumer {
   static constexpr int kD = G::kD;
 
   using Scores = float[kM / 2];
-  /// Whether a key bias's gradient, dS times a column of ones, is columns of dK's product: those of Q and eight of
-  /// ones. It is the rounded dS, as dK's is. Else the sums are added up one by one.
-  static constexpr bool kBiasByProduct = G::kOnesBytes > 0;
-  static constexpr int kOnesColumns = 8;  ///< of a product's, the fewest
-  using ValueGradient = float[kD / 2];
-  using KeyGradient = float[kD / 2 + (kBiasByProduct ? kOnesColumns / 2 : 0)];
+  using KeyGradient = float[kD / 2];
   using DQuery = float[G::kDQueryColumns / 2];
   using Operand = std::uint32_t[kM / 16][4];
   /// Whether the mask's bits are in shared memory; else whether they are asked for before the products that hide their
@@ -78,9 +73,8 @@ class Consumer {
   /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
   /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
-  /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md). A product's
-  /// sums can only be read there.
-  static constexpr bool kHeadFirst = kBiasByProduct || (kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems);
+  /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md).
+  static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
   /// The same of the LSE; with 128 columns before S's products, with fewer before dP's (NOTES.md). With V in registers
   /// and a key bias there are no registers for it.
   static constexpr bool kLseFirst = kM == 64 && !kSoftcap && !kTileBias && !(kValueInRegisters && kKeyBias);
@@ -96,7 +90,7 @@ class Consumer {
       : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
-    if constexpr (kKeyBias && !kBiasByProduct) clear_bias_sums();
+    if constexpr (kKeyBias) clear_bias_sums();
     int i = 0;          // of the step, through all items
     int last_slot = 0;  // of the last step's item
     for (int number = 0; G::kSeveralItems || number == 0; ++number) {
@@ -111,36 +105,33 @@ class Consumer {
       if constexpr (!kTileBias)
         if (state.items[slot_].active != nullptr) gather_keys();
 
-      KeyGradient d_k;
-      ValueGradient d_v;
+      KeyGradient d_k, d_v;
 #pragma unroll
-      for (float& value : d_k) value = 0.0f;
-#pragma unroll
-      for (float& value : d_v) value = 0.0f;
+      for (int e = 0; e < kD / 2; ++e) d_k[e] = d_v[e] = 0.0f;
       wait(state.key_full[slot_], parity);
       Scores probability, d_score;
       Operand probabilities;
       Lse lse;
       Mask mask;
-      start_scores(i, probability, lse, mask, d_k, false);
+      start_scores(i, probability, lse, mask, false);
       wait(state.value_full, number & 1);
       ValueOperand values;
       if constexpr (kValueInRegisters) load_values(values);
-      finish_scores(i, values, lse, mask, probability, d_score, probabilities, d_k);
+      finish_scores(i, values, lse, mask, probability, d_score, probabilities);
       while (true) {
         const bool queries_came = take_step(i, last_slot, probability, d_score, probabilities, d_k, d_v);
         last_slot = slot_;
         if (++i == end) break;
-        start_scores(i, probability, lse, mask, d_k, queries_came);
+        start_scores(i, probability, lse, mask, queries_came);
         // The products of dV and dK of the step before.
         ptx::wgmma_wait_group<1>();
         give_back_query(i - 1);
-        finish_scores(i, values, lse, mask, probability, d_score, probabilities, d_k);
+        finish_scores(i, values, lse, mask, probability, d_score, probabilities);
       }
       ptx::wgmma_wait_group<0>();
       give_back_query(i - 1);
       if constexpr (kKeyBias) {
-        write_bias_sums_of_head(d_k);
+        write_bias_sums_of_head();
         head_ = kNoHead;
       }
       write_gradients(i - 1, d_k, d_v);
@@ -215,8 +206,8 @@ class Consumer {
   }
 
   /// Where sums of dS are in shared memory: each thread's, or each key's.
-  static constexpr bool kSumsOfThreads = kKeyBias && !kBiasByProduct && G::kBiasSumsOfThreads;
-  static constexpr bool kSumsOfKeys = kKeyBias && !kBiasByProduct && !G::kBiasSumsOfThreads;
+  static constexpr bool kSumsOfThreads = kKeyBias && G::kBiasSumsOfThreads;
+  static constexpr bool kSumsOfKeys = kKeyBias && !G::kBiasSumsOfThreads;
 
   /// A quad's sums of a step, on their way to those of its two keys.
   struct KeySums {
@@ -265,11 +256,10 @@ class Consumer {
   }
 
   /// What follows from a step's head, where it is another one than before.
-  __device__ __forceinline__ void take_head(KeyGradient& d_k) {
+  __device__ __forceinline__ void take_head() {
     const int head = __reduce_max_sync(0xffffffffu, step_.head);  // a uniform register
     if (head == head_) return;
-    if constexpr (kBiasByProduct) ptx::wgmma_wait_group<0>();  // for the sums
-    write_bias_sums_of_head(d_k);
+    write_bias_sums_of_head();
     head_ = head;
     load_key_biases();
     read_key_biases();
@@ -292,12 +282,11 @@ class Consumer {
   }
 
   /// Issues S^T of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores, Lse& lse, Mask& mask, KeyGradient& d_k,
-                                               bool queries_came) {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, Lse& lse, Mask& mask, bool queries_came) {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
     if constexpr (kFactsFirst) read_facts(i);
-    if constexpr (kHeadFirst) take_head(d_k);
+    if constexpr (kHeadFirst) take_head();
     if constexpr (kLseBeforeScores) read_lse(i, lse);
     if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
     if constexpr (kMaskFirst) hide_first(i, scores);
@@ -348,7 +337,7 @@ class Consumer {
 
   /// Issues dP^T and computes P under it. On return both are there.
   __device__ __forceinline__ void finish_scores(int i, const ValueOperand& values, Lse& lse, Mask& mask, Scores& scores,
-                                                Scores& d_probability, Operand& probabilities, KeyGradient& d_k) {
+                                                Scores& d_probability, Operand& probabilities) {
     const RingPosition<G::kDOutStages> d_out(i);
     if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
     if constexpr (kLseFirst && !kLseBeforeScores) read_lse(i, lse);
@@ -364,7 +353,7 @@ class Consumer {
     const ItemStep& info = state.steps[i % kStepSlots];
     bool bias_masks = false;
     if constexpr (kKeyBias) {
-      if constexpr (!kHeadFirst) take_head(d_k);
+      if constexpr (!kHeadFirst) take_head();
       bias_masks = __any_sync(0xffffffffu, step_.key_bias[0] == -INFINITY || step_.key_bias[1] == -INFINITY);
     }
     if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
@@ -417,7 +406,7 @@ class Consumer {
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
   /// before. Returns whether the next step's queries have come.
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
-                                            Operand& probabilities, KeyGradient& d_k, ValueGradient& d_v) {
+                                            Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
     if constexpr (kWeightsPacked) renew(probabilities);
     Operand d_scores;
@@ -436,7 +425,9 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_v, probabilities[k],
                                        QueryTile::descriptor_of(d_outs + QueryTile::row_step(k)));
-    multiply_queries(d_scores, queries, d_k);
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+      Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
     const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
     ptx::wgmma_wait_group<1>();
@@ -449,24 +440,12 @@ class Consumer {
     return queries_came;
   }
 
-  /// Issues dK += dS^T Q.
-  __device__ __forceinline__ void multiply_queries(const Operand& d_scores, std::uint32_t queries,
-                                                   KeyGradient& d_k) const {
-    using Product = ptx::Wgmma<kD + (kBiasByProduct ? kOnesColumns : 0), kBf16>;
-    // Q is one panel, and the ones are the next one, of whatever rows.
-    static_assert(!kBiasByProduct || QueryTile::kPanels == 1);
-    std::uint32_t first = queries;
-    if constexpr (kBiasByProduct) first = ptx::opaque(QueryTile::with_next_panel(queries, shared_ + G::kOnes));
-    constexpr std::uint32_t kStep = kBiasByProduct ? QueryTile::kRowStepToSamePanel : QueryTile::row_step(1);
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k)
-      Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(first + k * kStep));
-  }
-
   // --- Scores ---
 
   /// The biases of the warp's keys with the head at work, in units of log2, into shared memory.
   __device__ __forceinline__ void load_key_biases() const {
+    // All have read those of the head before.
+    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
     if (lane() % 4 == 0) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -677,9 +656,9 @@ class Consumer {
 
   // --- The gradient of a key bias ---
 
-  // Where it is not a product: in shared memory, for there are no registers for it, the thread's sums of dS over its
-  // queries for its two keys; or, where there is room for one sum of a key only, which the quad of lanes adds up in
-  // every step, that of the first key is the first lane's and that of the second key the second's.
+  // In shared memory, for there are no registers for them: the thread's sums of dS over its queries for its two keys;
+  // or, where there is room for one sum of a key only, which the quad of lanes adds up in every step, that of the first
+  // key is the first lane's and that of the second key the second's.
 
   __device__ __forceinline__ std::uint32_t bias_sums_address() const {
     if constexpr (G::kBiasSumsOfThreads)
@@ -695,17 +674,9 @@ class Consumer {
   }
 
   /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sums_of_head(KeyGradient& d_k) const {
+  __device__ __forceinline__ void write_bias_sums_of_head() const {
     const KeyItem& item = state.items[slot_];
-    if constexpr (kBiasByProduct) {
-      // All columns are the same.
-      float* const sums = d_k + kD / 2;
-      if (head_ != kNoHead && lane() % 4 == 0)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) store_bias_sum(p, item, head_, position(item, half), sums[half * 2]);
-#pragma unroll
-      for (int e = 0; e < kOnesColumns / 2; ++e) sums[e] = 0.0f;
-    } else if constexpr (G::kBiasSumsOfThreads) {
+    if constexpr (G::kBiasSumsOfThreads) {
       const float2 sums = ptx::ld_shared_v2(bias_sums_address());
       clear_bias_sums();
       if (head_ == kNoHead) return;
@@ -723,11 +694,10 @@ class Consumer {
 
   /// They leave by way of the warp's part of the buffer of dQ: that of step i is handed over with the next item's first
   /// step, that of the step before must have been read.
-  __device__ __forceinline__ void write_gradients(int i, const KeyGradient& key_gradient, ValueGradient& d_v) {
+  __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
     const KeyItem& item = state.items[slot_];
-    float d_k[kD / 2];
 #pragma unroll
-    for (int e = 0; e < kD / 2; ++e) d_k[e] = key_gradient[e] * p.scale;
+    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
     if (item.pieces > 1 && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
     const int row = consumer_ * 64 + warp() * 16;
     if (p.d_k_partial != nullptr) {

@@ -128,13 +128,6 @@ struct Geometry {
   static constexpr int kBiasSums = kKeyBias + kN * 4;
   /// Whether each thread keeps its sums of dS in shared memory, instead of each key.
   static constexpr bool kBiasSumsOfThreads = kLayout.bias > 2 * kN * 4;
-  /// A tile of ones, 16 queries x a panel of Q, instead of sums, where a key bias's gradient is columns of dK's
-  /// product: Q must be one panel, and registers for the columns are left at 64 columns with several items only.
-  static constexpr int kOnes = kBiasSums;
-  static constexpr int kOnesBytes =
-      kConfig.bias == BiasKind::key_vector && !kConfig.softcap && kD == 64 && kSeveralItems ? 16 * QueryTile::kRowBytes
-                                                                                            : 0;
-  static_assert(kOnesBytes <= kLayout.bias - kN * 4 || kOnesBytes == 0);
   static constexpr int kState = kKeyBias + kLayout.bias;
   /// Of the mask's words of a step, [key atom][query]; 0: each consumer reads its own from global memory.
   static constexpr int kMaskBytes = kLayout.mask / kQueryStages;

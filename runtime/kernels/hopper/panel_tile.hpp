@@ -67,14 +67,6 @@ struct PanelTile {
   FLASHDMA_HOST_DEVICE static constexpr std::uint32_t descriptor(std::uint32_t address) {
     return ((address & 0x3ffffu) >> 4) + kDescriptorLow;
   }
-  /// The lower half for the last panel, of which the one at the shared address `next`, behind it, is to be the next.
-  FLASHDMA_HOST_DEVICE static constexpr std::uint32_t with_next_panel(std::uint32_t low, std::uint32_t next) {
-    const std::uint32_t start = low & 0x3fffu;
-    return start | (((next & 0x3ffffu) >> 4) - start) << 16;
-  }
-  /// From 16 rows of such a panel to the next 16, whose next panel is the same one: nearer by as much.
-  static constexpr std::uint32_t kRowStepToSamePanel =
-      (static_cast<std::uint32_t>(16 * kRowBytes) >> 4) * (1u - (1u << 16));
   FLASHDMA_HOST_DEVICE static constexpr std::uint64_t descriptor_of(std::uint32_t low) {
     return static_cast<std::uint64_t>(kDescriptorHigh) << 32 | low;
   }
