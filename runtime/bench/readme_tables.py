@@ -125,6 +125,8 @@ def features():
     def both(base, feature):
         # Words come in the bench's own order: fp16 before causal, all others behind it.
         causal = f"{base} fp16 causal" if feature == "fp16" else f"{base} causal {feature}"
+        if f"{base} {feature}" not in ms or causal not in ms:
+            return "not measured"
         return f"{cost(base, feature):.2f} · {ms[causal] / ms[f'{base} causal']:.2f}"
 
     what = {

@@ -209,30 +209,6 @@ class Consumer {
   static constexpr bool kSumsOfThreads = kKeyBias && G::kBiasSumsOfThreads;
   static constexpr bool kSumsOfKeys = kKeyBias && !G::kBiasSumsOfThreads;
 
-  /// A quad's sums of a step, on their way to those of its two keys.
-  struct KeySums {
-    std::uint32_t address;
-    float total, own, received;
-
-    __device__ __forceinline__ void read(std::uint32_t shared_address) {
-      address = shared_address;
-      total = ptx::ld_shared_f32(address);
-    }
-    /// `sums`: the lane's for both keys.
-    __device__ __forceinline__ void start(const float (&sums)[2]) {
-      const bool second = lane() % 2 != 0;
-      own = second ? sums[1] : sums[0];
-      received = __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
-    }
-    __device__ __forceinline__ void exchange() {
-      own += received;
-      received = __shfl_xor_sync(0xffffffffu, own, 2);
-    }
-    __device__ __forceinline__ void store() const {
-      if (lane() % 4 < 2) ptx::st_shared_f32(address, total + (own + received));
-    }
-  };
-
   /// What of a step decides how it is computed.
   struct StepFacts {
     int head;

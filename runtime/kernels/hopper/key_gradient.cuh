@@ -4,6 +4,7 @@
 #include "common/item.cuh"
 #include "common/key_bias_sum.cuh"
 #include "common/numeric.cuh"
+#include "hopper/consumer_warp.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -141,6 +142,31 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
   }
   return true;
 }
+
+/// A quad's sums of a step, on their way to those of its two keys in shared memory: read, started, exchanged and
+/// stored, in this order, with other work between, which hides the way from lane to lane.
+struct KeySums {
+  std::uint32_t address;
+  float total, own, received;
+
+  __device__ __forceinline__ void read(std::uint32_t shared_address) {
+    address = shared_address;
+    total = ptx::ld_shared_f32(address);
+  }
+  /// `sums`: the lane's for both keys.
+  __device__ __forceinline__ void start(const float (&sums)[2]) {
+    const bool second = lane() % 2 != 0;
+    own = second ? sums[1] : sums[0];
+    received = __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
+  }
+  __device__ __forceinline__ void exchange() {
+    own += received;
+    received = __shfl_xor_sync(0xffffffffu, own, 2);
+  }
+  __device__ __forceinline__ void store() const {
+    if (lane() % 4 < 2) ptx::st_shared_f32(address, total + (own + received));
+  }
+};
 
 /// store_bias_sum() of sums that are first added over the quad of lanes that share the key.
 __device__ __forceinline__ void write_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
