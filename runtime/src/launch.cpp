@@ -26,7 +26,7 @@ constexpr std::int64_t kLevelledItemsPerMultiprocessor = 1;
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
 /// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
-constexpr std::int64_t kPiecesOfMaskedItem = kMostPieces / 2;
+constexpr std::int64_t kPiecesOfMaskedItem = 8;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -375,6 +375,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
+  p.key_tile_fraction = fraction_of(p.key_tiles);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
   p.heads_per_item = heads_per_item(a, config, call.mask, p.key_tiles * blocks_per_item(tile), device);
   const std::int64_t head_items = a.heads / p.heads_per_item;
@@ -467,11 +468,15 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && stored_by_kernel && !clears)
     chain.run("kernel that clears dBias", clear_bias_gradient(call.bias_output, stream));
   if (chain.ok() && p.items > 0) chain.run("main kernel", kernel.launch(p, stream));
-  if (chain.ok()) chain.run("dQ conversion kernel", convert_d_query(p, kernel.config.head_dim, stream));
-  if (chain.ok() && p.d_k_partial != nullptr) chain.run("dK and dV reduction kernel", reduce_d_key_value(p, stream));
+  // The short ones first: they are done under the conversion, which is bound by memory.
+  const unsigned enqueued = enqueued_kernels;
+  const auto first = [&] { return enqueued_kernels == enqueued; };
   if (chain.ok() && call.bias_scratch != nullptr)
     chain.run("dBias reduction kernel",
-              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, stream));
+              reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, first(), stream));
+  if (chain.ok() && p.d_k_partial != nullptr)
+    chain.run("dK and dV reduction kernel", reduce_d_key_value(p, first(), stream));
+  if (chain.ok()) chain.run("dQ conversion kernel", convert_d_query(p, kernel.config.head_dim, first(), stream));
   return chain.result();
 }
 

@@ -62,7 +62,9 @@ Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
   std::int64_t shortest_time = whole.estimate(p.running, p.overhead);
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t time = tallies[i].estimate(p.running, p.overhead);
-    if (tallies[i].slots > room_for_slots(p) || time >= shortest_time) continue;
+    if (!may_choose(tallies[i], pieces_of(whole.longest, lengths[i]), p.running, room_for_slots(p)) ||
+        time >= shortest_time)
+      continue;
     shortest_time = time;
     best = split_of(tallies[i], whole.longest, lengths[i]);
   }
@@ -76,8 +78,9 @@ Split split_unknown_items(const BackwardParameters& p, std::int64_t most_steps, 
   const int shortest = asked_for > 0 ? asked_for : shortest_piece(p.overhead);
   const int longest = static_cast<int>(std::min<std::int64_t>(most_steps, kAllSteps));
   // Where the device chooses, it may cut as ItemCuts does, whose first and last pieces may be shorter.
-  const int most = asked_for > 0 || request.deterministic ? pieces_of(longest, shortest)
-                                                          : std::min(longest / shortest + 2, kMostCutPieces);
+  const int most = asked_for > 0           ? pieces_of(longest, shortest)
+                   : request.deterministic ? std::min(pieces_of(longest, shortest), kMostPiecesInRounds)
+                                           : std::min(longest / shortest + 2, kMostPieces);
   // The bound keeps numbers of CTAs in range; there is no memory for so many slots.
   std::int64_t slots =
       std::min<std::int64_t>(std::int64_t{p.items} * most, std::numeric_limits<int>::max() / 2 - p.items);

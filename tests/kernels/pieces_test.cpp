@@ -23,17 +23,18 @@ TEST_CASE("every step is in exactly one piece, and pieces are as long as each ot
       REQUIRE(pieces <= kMostPieces);
       if (pieces < kMostPieces) REQUIRE(pieces * piece_steps >= steps);
       if (pieces > 1) REQUIRE((pieces - 1) * piece_steps < steps);
-      REQUIRE(first_step_of(steps, 0, pieces) == 0);
-      REQUIRE(first_step_of(steps, pieces, pieces) == steps);
+      REQUIRE(EvenPieces(steps, pieces).first_step_of(0) == 0);
+      REQUIRE(EvenPieces(steps, pieces).first_step_of(pieces) == steps);
       for (int piece = 0; piece < pieces; ++piece) {
-        const int length = first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces);
+        const int length =
+            EvenPieces(steps, pieces).first_step_of(piece + 1) - EvenPieces(steps, pieces).first_step_of(piece);
         REQUIRE(length >= steps / pieces);
         REQUIRE(length <= (steps + pieces - 1) / pieces);
       }
     }
   CHECK(pieces_of(kAllSteps, kAllSteps) == 1);
   CHECK(pieces_of(kAllSteps, 1) == kMostPieces);
-  CHECK(first_step_of(kAllSteps, kMostPieces, kMostPieces) == kAllSteps);
+  CHECK(EvenPieces(kAllSteps, kMostPieces).first_step_of(kMostPieces) == kAllSteps);
 }
 
 TEST_CASE("last items that may not be split are ordered all the same") {
@@ -104,7 +105,8 @@ int end_of(const BackwardParameters& p, const Split& split) {
       unsplit.push_back(time);
     else
       for (int piece = 0; piece < pieces; ++piece)
-        take(2 * (first_step_of(steps, piece + 1, pieces) - first_step_of(steps, piece, pieces)) + 3 * p.overhead);
+        take(2 * (EvenPieces(steps, pieces).first_step_of(piece + 1) - EvenPieces(steps, pieces).first_step_of(piece)) +
+             3 * p.overhead);
   }
   for (int time : unsplit) take(time);
   return end;

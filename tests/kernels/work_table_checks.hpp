@@ -18,7 +18,9 @@
 namespace flashdma_bwd {
 
 inline void write_work_table(const BackwardParameters p) {
-  WorkTableWriter(p).run();
+  WorkTableWriter table(p);
+  table.clear_arrivals();
+  table.run();
 }
 
 /// A problem with everything that the table's writer and its readers need.
@@ -38,7 +40,7 @@ struct Table {
     p.ctas = static_cast<int>(split.whole_items + split.entries);
     steps.assign(static_cast<std::size_t>(p.items - p.whole_items), -7);
     arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
-    work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7, -7});
+    work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7, -7, -7, -7});
     p.item_steps = steps.data();
     p.piece_arrivals = arrivals.data();
     p.work = work.data();
@@ -194,7 +196,7 @@ inline int check_table(const Table& table) {
     KeyItem item;
     if (!find_item(item, p, cta, p.block_n)) continue;
     REQUIRE(item.pieces == 1);
-    pieces[cta].push_back({cta, 0, 1, 0, kAllSteps, 0});
+    pieces[cta].push_back({cta, 0, 1, 0, kAllSteps, 0, 0, 0});
     taken[cta] = steps_of(p, item);
   }
   int cta = p.whole_items;
@@ -235,6 +237,7 @@ inline int check_table(const Table& table) {
 
 inline void lay_out(BackwardParameters& p) {
   p.key_tiles = (p.seqlen_k + p.block_n - 1) / p.block_n;
+  p.key_tile_fraction = fraction_of(p.key_tiles);
   p.query_tiles = (p.seqlen_q + p.block_m - 1) / p.block_m;
   p.items = p.key_tiles * p.batch * (p.heads / p.heads_per_item);
 }

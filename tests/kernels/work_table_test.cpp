@@ -234,7 +234,7 @@ TEST_CASE("few items whose steps only the device knows are cut so that all CTAs 
     KeyOrder keys{p.seqlen_k, 0, 0, 0};
     if (draw(0, 1) == 0) p.key_orders = &keys;
     const Split split = split_items(p, {.masked = true});
-    REQUIRE(split.most_pieces <= kMostCutPieces);
+    REQUIRE(split.most_pieces <= kMostPieces);
     if (split.slots == 0) continue;
     INFO("round " << round << ": " << p.items << " items on " << p.running);
     table.write(split);

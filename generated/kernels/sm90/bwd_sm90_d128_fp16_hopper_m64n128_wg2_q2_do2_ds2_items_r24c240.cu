@@ -5,6 +5,8 @@
 //   sm90 head_dim=128 bias=key_vector deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=2 h=16 s=8192 5.23 ms instead of 5.28, causal 2.80 and 2.90, on an H200
 // configs/tables/sm90.yaml:42
 //   sm90 head_dim=128 bias=none layout=natural,reordered deterministic=no masked=yes seqlen_q=0..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: masks of regular structure, which keep the order of the keys, gain by it: window 512 of s=4096 causal 0.338 ms instead of 0.355, a tenth of the blocks 0.239 and 0.257, documents of 1024 0.424 and 0.430, but half of all pairs by chance 0.789 and 0.771, scattered keys (w=1024 of s=8192, h=16) 0.559 and 0.538; long walks lose: all pairs of s=8192 2.59 ms where no mask takes 2.43, on an H200
+// configs/tables/sm90.yaml:44
+//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: of 8192 keys the 4096 highest (b=1 h=16 hk=4 causal) 1.224 ms instead of 1.249, the 1024 highest 0.549 and 0.562, on an H200
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {

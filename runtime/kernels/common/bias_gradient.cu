@@ -103,10 +103,10 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
 
 __global__ void __launch_bounds__(kThreads)
     reduce_bias_gradient_kernel(const float* source, const __grid_constant__ ReducedPairs pairs,
-                                const __grid_constant__ BiasGradientOutput output, DataType type) {
-  let_successor_launch();
+                                const __grid_constant__ BiasGradientOutput output, DataType type, bool first) {
+  begin_behind_main(first);
   reduce_bias_gradient(source, pairs, output, type);
-  wait_for_predecessor();
+  end_behind_main(first);
 }
 
 /// A warp clears this much of a row of dBias, 16 bytes a lane at a time.
@@ -146,12 +146,13 @@ __global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradi
 }  // namespace
 
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 const BackwardParameters& p, cudaStream_t stream) {
+                                 const BackwardParameters& p, bool first, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
   return launch_kernel(reduce_bias_gradient_kernel,
                        Grid(static_cast<unsigned>((output.shape.size() + kReducedElements - 1) / kReducedElements))
-                           .launched_early(early_behind_conversion(p)),
-                       kThreads, 0, stream, source, reduced_pairs(source_shape, output.shape), output, p.data_type);
+                           .launched_early(p.early_launches),
+                       kThreads, 0, stream, source, reduced_pairs(source_shape, output.shape), output, p.data_type,
+                       first);
 }
 
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {

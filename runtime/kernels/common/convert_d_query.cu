@@ -20,9 +20,7 @@ FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket)
 
 /// A warp converts four neighbouring atoms: 16 rows of 32 columns.
 template <DataType Type>
-__global__ void __launch_bounds__(kThreads)
-    convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
-  wait_for_predecessor_of_all();
+__device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int bucket) {
   const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x), convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
@@ -64,15 +62,23 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <DataType Type>
+__global__ void __launch_bounds__(kThreads)
+    convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket, bool first) {
+  begin_behind_main(first);
+  convert_d_query<Type>(p, bucket);
+  end_behind_main(first);
+}
+
 }  // namespace
 
-cudaError_t convert_d_query(const BackwardParameters& p, int bucket, cudaStream_t stream) {
+cudaError_t convert_d_query(const BackwardParameters& p, int bucket, bool first, cudaStream_t stream) {
   const unsigned blocks = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
   if (blocks == 0) return cudaSuccess;
   const Grid grid = Grid(blocks).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
-    return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket);
-  return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket);
+    return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket, first);
+  return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket, first);
 }
 
 cudaError_t side::load_convert_d_query() {

@@ -63,10 +63,11 @@ __device__ __forceinline__ void reduce_d_key_value(const BackwardParameters& p, 
 }
 
 template <DataType Type>
-__global__ void __launch_bounds__(kThreads) reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p) {
-  let_successor_launch();
+__global__ void __launch_bounds__(kThreads)
+    reduce_d_key_value_kernel(const __grid_constant__ BackwardParameters p, bool first) {
+  begin_behind_main(first);
   reduce_d_key_value<Type>(p, blockIdx.y != 0);
-  wait_for_predecessor();
+  end_behind_main(first);
 }
 
 /// Keys of a head that a warp of the clearing kernel looks at, one a lane.
@@ -120,13 +121,13 @@ __global__ void __launch_bounds__(kThreads) clear_packed_tails_kernel(const __gr
 
 }  // namespace
 
-cudaError_t reduce_d_key_value(const BackwardParameters& p, cudaStream_t stream) {
+cudaError_t reduce_d_key_value(const BackwardParameters& p, bool first, cudaStream_t stream) {
   const unsigned blocks = blocks_for(p.key_rows * p.heads_kv * (p.head_dim / 8));
   if (blocks == 0) return cudaSuccess;
-  const Grid grid = Grid(dim3(blocks, 2)).launched_early(early_behind_conversion(p));
+  const Grid grid = Grid(dim3(blocks, 2)).launched_early(p.early_launches);
   if (p.data_type == DataType::bf16)
-    return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p);
-  return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p);
+    return launch_kernel(reduce_d_key_value_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, first);
+  return launch_kernel(reduce_d_key_value_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, first);
 }
 
 cudaError_t clear_d_key_value(const BackwardParameters& p, cudaStream_t stream) {

@@ -1,7 +1,6 @@
 // The item of a CTA: which keys of which heads, and which query tiles see them.
 #pragma once
 
-#include <cstddef>
 #include <cstring>
 
 #include "common/fragments.hpp"
@@ -66,14 +65,9 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, tile < walk.whole_begin || tile >= walk.whole_end};
 }
 
-/// All of the item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. False:
-/// there are no such keys.
+/// The item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. What of it is
+/// taken is left to take_whole() and find_item(). False: there are no such keys.
 __device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters& p, int block_n) {
-  item.piece = 0;
-  item.pieces = 1;
-  item.slot = 0;
-  item.first_step = 0;
-  item.end_step = kAllSteps;
   // Divided anew for each item of a loop, for the registers.
   const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
   const int head_items = heads / p.heads_per_item;
@@ -94,9 +88,23 @@ __device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters&
   if (item.active != nullptr) item.active += first_key;
   item.keys = min(block_n, item.keys - first_key);
   if (item.keys <= 0) return false;
-  item.first_position = item.active != nullptr ? item.active[0] : first_key;
-  item.last_position = item.active != nullptr ? item.active[item.keys - 1] : first_key + item.keys - 1;
+  item.first_position = first_key;
+  item.last_position = first_key + item.keys - 1;
+  // Of scattered keys they only say which query tiles see any, which a list says, too.
+  if (item.active != nullptr && p.list_entries == nullptr) {
+    item.first_position = item.active[0];
+    item.last_position = item.active[item.keys - 1];
+  }
   return true;
+}
+
+/// Makes a placed item one that is not cut.
+__device__ __forceinline__ void take_whole(KeyItem& item) {
+  item.piece = 0;
+  item.pieces = 1;
+  item.slot = 0;
+  item.first_step = 0;
+  item.end_step = kAllSteps;
 }
 
 /// The order of the items. Where reordered masks leave so few tiles that all start at once, groups stay together.
@@ -112,6 +120,7 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   const ItemPlace place = place_of_item(index, p.key_tiles, groups, order_of_items(p, groups, block_n));
   item.key_tile = place.key_tile;
   item.head_item = place.group;
+  take_whole(item);
   ptx::reread_memory();
   return find_placed_item(item, p, block_n);
 }
@@ -119,24 +128,22 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
 /// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
 __device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
   if (index < p.whole_items) return find_whole_item(item, p, index, block_n);
-  const auto* const entry = reinterpret_cast<const int2*>(p.work + (index - p.whole_items));
-  static_assert(offsetof(WorkItem, item) == 0);
-  const int whole = __ldcg(&entry->x);
-  if (whole < 0 || !find_whole_item(item, p, whole, block_n)) return false;
-  // Read when it is needed, for the registers.
-  ptx::reread_memory();
-  const int2 words[] = {__ldcg(entry), __ldcg(entry + 1), __ldcg(entry + 2)};
+  // Its words in two loads, at the same time: what follows waits for these only.
+  const auto* const entry = reinterpret_cast<const int4*>(p.work + (index - p.whole_items));
   WorkItem work;
+  const int4 words[] = {__ldcg(entry), __ldcg(entry + 1)};
   static_assert(sizeof work == sizeof words);
   memcpy(&work, &words, sizeof work);
+  if (work.item < 0) return false;
+  item.key_tile = work.key_tile;
+  item.head_item = work.group;
   item.piece = work.piece;
   item.pieces = work.pieces;
   item.slot = work.slot;
-  if (work.pieces > 1) {
-    item.first_step = work.first_step;
-    item.end_step = work.end_step;
-  }
-  return true;
+  item.first_step = work.pieces > 1 ? work.first_step : 0;
+  item.end_step = work.pieces > 1 ? work.end_step : kAllSteps;
+  ptx::reread_memory();
+  return find_placed_item(item, p, block_n);
 }
 
 /// Where a piece of the item keeps its part of dK and dV, of `kFloats`; the parts of a slot lie one after the other.
@@ -202,9 +209,10 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
   }
   walk.backwards = p.backward_walks == BackwardWalks::all ||
                    (p.backward_walks == BackwardWalks::keys_in_order && item.active == nullptr);
-  walk.start = walk.backwards || walk.count == 0
-                   ? 0
-                   : static_cast<int>(static_cast<std::int64_t>(item.key_tile) * walk.count / p.key_tiles);
+  walk.start = walk.backwards ? 0
+                              : static_cast<int>(static_cast<std::uint64_t>(item.key_tile * p.key_tile_fraction) *
+                                                     static_cast<std::uint32_t>(walk.count) >>
+                                                 32);
 }
 
 /// The first query's row in the scratch of dQ and of the statistics.

@@ -9,7 +9,7 @@
 // this one launch, what that waited for, by way of the L2 cache (__ldcg).
 //
 // Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the clearing of dK
-// and dV, and what is behind the conversion of dQ, which lets it be launched when the main kernel is done.
+// and dV, and of the kernels behind the main one all but the first, which lets them be launched when that is done.
 #pragma once
 
 namespace flashdma_bwd {
@@ -35,6 +35,17 @@ __device__ __forceinline__ void wait_for_predecessor_of_all() {
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 #endif
+}
+
+/// For a kernel that needs what the main one wrote, at its beginning and its end. `first`: behind it.
+__device__ __forceinline__ void begin_behind_main(bool first) {
+  if (first)
+    wait_for_predecessor_of_all();
+  else
+    let_successor_launch();
+}
+__device__ __forceinline__ void end_behind_main(bool first) {
+  if (!first) wait_for_predecessor();
 }
 
 }  // namespace flashdma_bwd

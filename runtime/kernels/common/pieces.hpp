@@ -22,7 +22,10 @@
 namespace flashdma_bwd {
 
 /// Pieces of an item at most.
-inline constexpr int kMostPieces = 16;
+inline constexpr int kMostPieces = 32;
+/// The same where they do not all run at once, or their sums keep an order: a row of sums more for each would cost more
+/// than it gains.
+inline constexpr int kMostPiecesInRounds = 16;
 /// What a CTA spends beside its steps, in steps: it is launched, waits for K and V, and writes dK and dV. What the
 /// pieces of an item spend on their sums, of 64 to 256 KB each, is taken to be as much. By whole passes on an H200 it
 /// is about 5 us, and a step of 64 x 128 pairs takes 2.2 to 2.4 with 128 columns, as one of 128 x 128 pairs with 64
@@ -49,10 +52,21 @@ FLASHDMA_HOST_DEVICE inline int pieces_of(int steps, int piece_steps) {
   return pieces < 1 ? 1 : pieces > kMostPieces ? kMostPieces : pieces;
 }
 
-/// The first step of a piece; that of the piece after it is its end.
-FLASHDMA_HOST_DEVICE inline int first_step_of(int steps, int piece, int pieces) {
-  const int longer = steps % pieces;  // pieces with a step more than the others
-  return steps / pieces * piece + (piece < longer ? piece : longer);
+/// An item in pieces of nearly equal length.
+struct EvenPieces {
+  int length;  ///< of the shorter ones
+  int longer;  ///< pieces with a step more than these, the first ones
+
+  FLASHDMA_HOST_DEVICE EvenPieces(int steps, int pieces) : length(steps / pieces), longer(steps - length * pieces) {}
+  /// The first step of a piece; that of the piece after it is its end.
+  FLASHDMA_HOST_DEVICE int first_step_of(int piece) const { return length * piece + (piece < longer ? piece : longer); }
+};
+
+/// a / b of positive numbers, of 32 bits where they are: the device's division of 64 takes ten times as long.
+FLASHDMA_HOST_DEVICE inline std::int64_t rounded_up_quotient(std::int64_t a, std::int64_t b) {
+  if (((a + b) >> 31) == 0)
+    return (static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b) - 1) / static_cast<std::uint32_t>(b);
+  return (a + b - 1) / b;
 }
 
 /// What becomes of a set of items.
@@ -64,18 +78,22 @@ struct SplitTally {
 
   /// Counts `copies` items.
   FLASHDMA_HOST_DEVICE void add(int item_steps, int piece_steps, std::int64_t copies) {
-    const int count = pieces_of(item_steps, piece_steps);
-    const int length = (item_steps + count - 1) / count;
     steps += copies * item_steps;
+    int count = 1;
+    int length = item_steps;
+    if (item_steps > piece_steps) {  // as few are: the device's divisions are long
+      count = pieces_of(item_steps, piece_steps);
+      length = (item_steps + count - 1) / count;
+      slots += copies * count;
+    }
     pieces += copies * count;
-    if (count > 1) slots += copies * count;
     if (length > longest) longest = length;
   }
 
   /// The time of the rounds that `running` CTAs at once need for pieces of mean length, in steps.
   FLASHDMA_HOST_DEVICE std::int64_t rounds_estimate(int running, int overhead) const {
-    const std::int64_t rounds = (pieces + running - 1) / running;
-    return pieces == 0 ? 0 : (rounds * (steps + overhead * pieces) + pieces - 1) / pieces;
+    const std::int64_t rounds = rounded_up_quotient(pieces, running);
+    return pieces == 0 ? 0 : rounded_up_quotient(rounds * (steps + overhead * pieces), pieces);
   }
   /// The time of all pieces, in steps: that of the longest, or of the rounds.
   FLASHDMA_HOST_DEVICE std::int64_t estimate(int running, int overhead) const {
@@ -90,14 +108,17 @@ struct SplitTally {
   }
 };
 
+/// Whether the pieces of a tally may be chosen, which are `pieces` of the longest item. `slots`: that there is room
+/// for.
+FLASHDMA_HOST_DEVICE inline bool may_choose(const SplitTally& tally, int pieces, int running, std::int64_t slots) {
+  return tally.slots <= slots && (pieces <= kMostPiecesInRounds || tally.pieces <= running);
+}
+
 /// The lengths of pieces that are tried: the longest item is cut into `pieces`.
 FLASHDMA_HOST_DEVICE inline int piece_steps_for(int longest, int pieces, int overhead) {
   const int steps = (longest + pieces - 1) / pieces;
   return steps < shortest_piece(overhead) ? shortest_piece(overhead) : steps;
 }
-
-/// Pieces of an item that ItemCuts cuts, at most.
-inline constexpr int kMostCutPieces = 32;
 
 /// How the items are cut where all CTAs shall be done together: they are laid end to end, each with its overhead before
 /// its steps, and cut at every multiple of a CTA's share of all (McNaughton's wrap-around rule, Management Science 6,
@@ -113,7 +134,7 @@ struct ItemCuts {
     const int all = static_cast<int>(whole.steps) + overhead * static_cast<int>(whole.pieces);
     const int even = (all + running - 1) / running;
     // An item has two pieces more, at most, than it is shares long.
-    const int of_longest = (whole.longest + overhead + kMostCutPieces - 3) / (kMostCutPieces - 2);
+    const int of_longest = (whole.longest + overhead + kMostPieces - 3) / (kMostPieces - 2);
     const int least = overhead + shortest_piece(overhead);
     const int most = even > of_longest ? even : of_longest;
     return most > least ? most : least;
@@ -145,13 +166,15 @@ struct ItemCuts {
 };
 
 /// A CTA's work, as the table has it (work_table.cuh).
-struct alignas(8) WorkItem {
-  std::int32_t item;  ///< number of the key tile, group of heads and batch; negative: there is nothing to do
+struct alignas(16) WorkItem {
+  std::int32_t item;  ///< its number; negative: there is nothing to do
   std::int16_t piece;
   std::int16_t pieces;      ///< of the item
   std::int32_t first_step;  ///< of the item's,
   std::int32_t end_step;    ///< [first_step, end_step)
   std::int32_t slot;        ///< of the item's first piece, where it has several
+  std::int32_t key_tile;    ///< what the number means: see ItemPlace
+  std::int32_t group;
 };
 
 }  // namespace flashdma_bwd

@@ -29,12 +29,6 @@ inline unsigned blocks_for(std::int64_t elements) {
   return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
 }
 
-/// Whether kernels behind the conversion of dQ may be launched early: without queries there is no conversion, which has
-/// waited for the main kernel.
-inline bool early_behind_conversion(const BackwardParameters& p) {
-  return p.early_launches && p.seqlen_q > 0;
-}
-
 // Each loads a file's kernels into the current context.
 cudaError_t load_preprocess();
 cudaError_t load_convert_d_query();

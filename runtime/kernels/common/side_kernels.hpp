@@ -12,11 +12,14 @@ namespace flashdma_bwd {
 /// run.
 cudaError_t preprocess(const BackwardParameters& parameters, int bucket, bool after_lists, cudaStream_t stream);
 
+// Three kernels need the main one's results only. `first`: it is the first of these in the stream, and waits for the
+// main one; the others run beside it.
+
 /// dQ's scratch times scale, as 16-bit rows.
-cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, cudaStream_t stream);
+cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, bool first, cudaStream_t stream);
 
 /// dK and dV: the sum of the partial rows of the items of a KV head, as 16-bit rows.
-cudaError_t reduce_d_key_value(const BackwardParameters& parameters, cudaStream_t stream);
+cudaError_t reduce_d_key_value(const BackwardParameters& parameters, bool first, cudaStream_t stream);
 
 /// Zeros into the rows of dK and dV that no item writes, in layouts whose items have active keys only; into all rows
 /// where it is not known which those are.
@@ -42,7 +45,7 @@ struct BiasGradientOutput {
 
 /// Each element of the output is the sum, in a fixed order, of the elements of `source` that it is broadcast to.
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
-                                 const BackwardParameters& parameters, cudaStream_t stream);
+                                 const BackwardParameters& parameters, bool first, cudaStream_t stream);
 
 /// Zeros into all elements, for main kernels that write visited tiles only.
 cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream);

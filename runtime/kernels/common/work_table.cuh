@@ -10,6 +10,9 @@
 // the last CTA is done depends on what the last ones take: the last two rounds of unsplit items come longest first.
 // Those before them stay in the order of items, in which few heads' Q, dO and dQ are at work at once. Only items so
 // long that they would end alone if they began shortly before the last rounds come before all of them.
+//
+// The code runs once, beside CTAs that fill the way to memory, by which its instructions come, too: half as many of them
+// take half the time, and loops stay loops.
 #pragma once
 
 #include "common/item.cuh"
@@ -23,12 +26,14 @@ __device__ inline int steps_of_item(const BackwardParameters& p, int index) {
   KeyItem item;
   HeadWalk walk = {};
   if (!find_whole_item(item, p, index, p.block_n)) return -1;
+#pragma unroll 1
   for (int h = 0; h < p.heads_per_item; ++h) find_head(walk, item, p, h, p.block_m, p.block_n);
   return walk.end_step;
 }
 
 /// The sum of the lanes' tallies.
 __device__ inline SplitTally sum_of_lanes(SplitTally tally) {
+#pragma unroll 1
   for (int mask = 16; mask > 0; mask /= 2) {
     tally.steps += __shfl_xor_sync(0xffffffffu, tally.steps, mask);
     tally.pieces += __shfl_xor_sync(0xffffffffu, tally.pieces, mask);
@@ -102,6 +107,10 @@ FLASHDMA_HOST_DEVICE inline EvenShares even_shares(const SplitTally& whole, int 
   return {share, phases};
 }
 
+/// Steps of so many items are kept in shared memory, where there are no more: beside kernels that wait for memory, a
+/// read of what was just written takes as long as one of theirs.
+inline constexpr int kItemsInShared = 1024;
+
 /// One CTA of kTableThreads threads.
 class WorkTableWriter {
   static constexpr int kWarps = kTableThreads / 32;
@@ -113,7 +122,10 @@ class WorkTableWriter {
   };
   struct Shared {
     Numbers warps[kWarps];
-    std::int64_t estimates[kMostPieces + 1];  ///< by the pieces of the longest item
+    struct {
+      int pieces, slots, longest;
+    } tried[kWarps][32];  ///< of each warp's items, by the pieces of the longest
+    int item_steps[kItemsInShared];
     std::uint64_t sums[kWarps];
     int sorted_items[kTableThreads];                        ///< in their order, what is to be sorted of unsplit items
     int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted,
@@ -126,9 +138,19 @@ class WorkTableWriter {
   __device__ explicit WorkTableWriter(const BackwardParameters& parameters)
       : p(parameters), items_(parameters.items - parameters.whole_items), thread_(static_cast<int>(threadIdx.x)) {}
 
+  /// What needs no list.
+  __device__ void clear_arrivals() const {
+#pragma unroll 1
+    for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
+      p.piece_arrivals[i] = 0;
+  }
+
   __device__ void run() {
     __shared__ Shared shared;
-    for (int i = thread_; i < items_; i += kTableThreads) p.item_steps[i] = steps_of_item(p, p.whole_items + i);
+    item_steps_ = items_ <= kItemsInShared ? shared.item_steps : p.item_steps;
+    order_ = order_of_items(p, groups(), p.block_n);
+#pragma unroll 1
+    for (int i = thread_; i < items_; i += kTableThreads) item_steps_[i] = steps_of_item(p, p.whole_items + i);
     __syncthreads();
     const bool chooses = p.piece_steps == 0;
     int piece_steps = chooses ? kAllSteps : p.piece_steps;
@@ -142,23 +164,29 @@ class WorkTableWriter {
     } else {
       if (may_gain) {
         piece_steps = choose_piece_steps(shared, tally);
-        if (piece_steps != kAllSteps) tally = tally_of_all(shared, piece_steps);
       }
       write(shared, piece_steps, tally,
             chooses && may_sort() ? order_of_unsplit(tally, p.running, p.overhead) : UnsplitOrder());
       entries = tally.pieces;
     }
-    for (std::int64_t i = entries + thread_; i < p.ctas - p.whole_items; i += kTableThreads)
-      p.work[i] = {-1, 0, 0, 0, 0, 0};
-    for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
-      p.piece_arrivals[i] = 0;
+#pragma unroll 1
+    for (std::int64_t i = entries + thread_; i < p.ctas - p.whole_items; i += kTableThreads) p.work[i].item = -1;
   }
 
  private:
+  __device__ int groups() const {
+    return p.items / p.key_tiles;
+  }
+  /// Of the item-th of the table's.
+  __device__ ItemPlace place_of(int item) const {
+    return place_of_item(p.whole_items + item, p.key_tiles, groups(), order_);
+  }
+
   __device__ SplitTally tally_of(int piece_steps, int first, int step) const {
     SplitTally tally;
+#pragma unroll 1
     for (int i = first; i < items_; i += step)
-      if (p.item_steps[i] >= 0) tally.add(p.item_steps[i], piece_steps, 1);
+      if (item_steps_[i] >= 0) tally.add(item_steps_[i], piece_steps, 1);
     return tally;
   }
 
@@ -169,6 +197,7 @@ class WorkTableWriter {
     if (thread_ % 32 == 0) shared.warps[thread_ / 32] = {mine.steps, mine.pieces, mine.slots, mine.longest};
     __syncthreads();
     SplitTally all;
+#pragma unroll 1
     for (const Numbers& warp : shared.warps) {
       all.steps += warp.steps;
       all.pieces += warp.pieces;
@@ -178,23 +207,42 @@ class WorkTableWriter {
     return all;
   }
 
-  /// The length whose time is estimated shortest among those for which there is room. Each warp tries some. `whole`:
-  /// the tally of unsplit items.
-  __device__ int choose_piece_steps(Shared& shared, const SplitTally& whole) const {
-    for (int n = 2 + thread_ / 32; n <= kMostPieces; n += kWarps) {
-      const SplitTally tally = sum_of_lanes(tally_of(piece_steps_for(whole.longest, n, p.overhead), thread_ % 32, 32));
-      if (thread_ % 32 == 0)
-        shared.estimates[n] = tally.slots <= p.piece_slots ? tally.estimate(p.running, p.overhead)
-                                                           : whole.estimate(p.running, p.overhead);
-    }
+  /// The length whose time is estimated shortest among those for which there is room, or kAllSteps. `tally`: of unsplit
+  /// items; on return that of the pieces. A lane tries one number of pieces of the longest item, with some of the items
+  /// in each warp, so that all lanes have the same item at a time: most are not cut, and cost little.
+  __device__ int choose_piece_steps(Shared& shared, SplitTally& tally) const {
+    static_assert(kMostPieces - 1 <= 32);
+    const int lane = thread_ % 32;
+    const int length = piece_steps_for(tally.longest, 2 + lane, p.overhead);
+    const SplitTally mine = tally_of(length, thread_ / 32, kWarps);
+    shared.tried[thread_ / 32][lane] = {static_cast<int>(mine.pieces), static_cast<int>(mine.slots), mine.longest};
     __syncthreads();
-    std::int64_t best = whole.estimate(p.running, p.overhead);
-    int steps = kAllSteps;
-    for (int n = 2; n <= kMostPieces; ++n)
-      if (shared.estimates[n] < best) {
-        best = shared.estimates[n];
-        steps = piece_steps_for(whole.longest, n, p.overhead);
+    const auto tally_of_lane = [&](int i) {
+      SplitTally pieces;
+      pieces.steps = tally.steps;
+#pragma unroll 1
+      for (const auto& warp : shared.tried) {
+        pieces.pieces += warp[i].pieces;
+        pieces.slots += warp[i].slots;
+        pieces.longest = max(pieces.longest, warp[i].longest);
       }
+      return pieces;
+    };
+    const SplitTally pieces = tally_of_lane(lane);
+    const bool possible = 2 + lane <= (in_order() ? kMostPiecesInRounds : kMostPieces) &&
+                          may_choose(pieces, pieces_of(tally.longest, length), p.running, p.piece_slots);
+    const std::int64_t uncut = tally.estimate(p.running, p.overhead);
+    std::int64_t time = possible ? pieces.estimate(p.running, p.overhead) : uncut;
+    int best = lane;  // with the shortest time, or of these the first
+#pragma unroll 1
+    for (int mask = 16; mask > 0; mask /= 2) {
+      const std::int64_t other_time = __shfl_xor_sync(0xffffffffu, time, mask);
+      const int other = __shfl_xor_sync(0xffffffffu, best, mask);
+      if (other_time < time || (other_time == time && other < best)) time = other_time, best = other;
+    }
+    if (time >= uncut) return kAllSteps;
+    const int steps = piece_steps_for(tally.longest, 2 + best, p.overhead);
+    tally = tally_of_lane(best);
     return steps;
   }
 
@@ -202,6 +250,7 @@ class WorkTableWriter {
   __device__ std::uint64_t sum_before(Shared& shared, std::uint64_t value, std::uint64_t& all) const {
     const int lane = thread_ % 32;
     std::uint64_t sum = value;
+#pragma unroll 1
     for (int step = 1; step < 32; step *= 2) {
       const std::uint64_t other = __shfl_up_sync(0xffffffffu, sum, step);
       if (lane >= step) sum += other;
@@ -211,6 +260,7 @@ class WorkTableWriter {
     __syncthreads();
     std::uint64_t before = sum - value;
     all = 0;
+#pragma unroll 1
     for (int warp = 0; warp < kWarps; ++warp) {
       if (warp < thread_ / 32) before += shared.sums[warp];
       all += shared.sums[warp];
@@ -222,9 +272,13 @@ class WorkTableWriter {
   /// CTAs start in the order of the table. The pieces of a key tile visit different tiles of dQ and do not wait for
   /// each other, nor for the sums of dK and dV, which whoever is last makes: the first CTA that has not finished waits
   /// for none, so that there is always one that goes on.
-  __device__ bool in_order() const { return p.d_q_turns != nullptr; }
+  __device__ bool in_order() const {
+    return p.d_q_turns != nullptr;
+  }
   /// The lists of reordered keys descend already.
-  __device__ bool may_sort() const { return !in_order() && (p.key_orders == nullptr || p.key_orders->natural != 0); }
+  __device__ bool may_sort() const {
+    return !in_order() && (p.key_orders == nullptr || p.key_orders->natural != 0);
+  }
 
   /// Writes all entries, as ItemCuts cuts the items. `whole`: their tally. Returns how many there are.
   __device__ int write_shares(Shared& shared, const EvenShares& even, const SplitTally& whole) const {
@@ -248,9 +302,10 @@ class WorkTableWriter {
   __device__ int visit_shares(Shared& shared, int share, Visit&& visit) const {
     int end = 0;               // of the items before, laid end to end
     std::uint64_t before = 0;  // low half: entries; high half: slots
+#pragma unroll 1
     for (int base = 0; base < items_; base += kTableThreads) {
       const int item = base + thread_;
-      const int steps = item < items_ ? p.item_steps[item] : -1;
+      const int steps = item < items_ ? item_steps_[item] : -1;
       const bool laid = steps >= 0 && !ItemCuts::stays_whole(steps, share, p.overhead);
       std::uint64_t all;
       const int begin = end + static_cast<int>(sum_before(shared, laid ? steps + p.overhead : 0, all));
@@ -260,11 +315,14 @@ class WorkTableWriter {
       const auto pieces = static_cast<std::uint64_t>(cuts.pieces);
       const std::uint64_t place = before + sum_before(shared, pieces | (pieces > 1 ? pieces << 32 : 0), all);
       before += all;
+      if (cuts.pieces == 0) continue;
+      const ItemPlace tile = place_of(item);
+#pragma unroll 1
       for (int piece = 0; piece < cuts.pieces; ++piece)
         visit(static_cast<int>(place & 0xffffffffu) + piece, begin + cuts.first_step_of(steps, piece),
               WorkItem{p.whole_items + item, static_cast<std::int16_t>(piece), static_cast<std::int16_t>(cuts.pieces),
                        cuts.first_step_of(steps, piece), cuts.first_step_of(steps, piece + 1),
-                       static_cast<std::int32_t>(place >> 32)});
+                       static_cast<std::int32_t>(place >> 32), tile.key_tile, tile.group});
     }
     return static_cast<int>(before & 0xffffffffu);
   }
@@ -272,8 +330,9 @@ class WorkTableWriter {
   /// Unsplit items of more than `longest` steps.
   __device__ std::int64_t count_long_items(Shared& shared, int piece_steps, int longest) const {
     std::uint64_t mine = 0;
+#pragma unroll 1
     for (int i = thread_; i < items_; i += kTableThreads)
-      mine += p.item_steps[i] > longest && p.item_steps[i] <= piece_steps ? 1 : 0;
+      mine += item_steps_[i] > longest && item_steps_[i] <= piece_steps ? 1 : 0;
     std::uint64_t all;
     sum_before(shared, mine, all);
     return static_cast<std::int64_t>(all);
@@ -294,9 +353,10 @@ class WorkTableWriter {
     const std::int64_t others = tally.pieces - early_entries;
     const int sorted = others < order.sorted ? static_cast<int>(others) : order.sorted;
     std::uint64_t before = 0;  // low half: what comes first; high half: other items
+#pragma unroll 1
     for (int base = 0; base < items_; base += kTableThreads) {
       const int item = base + thread_;
-      const int steps = item < items_ ? p.item_steps[item] : -1;
+      const int steps = item < items_ ? item_steps_[item] : -1;
       const int pieces = steps < 0 ? 0 : pieces_of(steps, piece_steps);
       const bool early = pieces > 1 || steps > longest;
       std::uint64_t all;
@@ -307,18 +367,24 @@ class WorkTableWriter {
       const auto other = static_cast<std::int64_t>(place >> 32);
       if (pieces == 1 && !early && other >= others - sorted) {
         const auto i = static_cast<int>(other - (others - sorted));
-        shared.sorted_items[i] = p.whole_items + item;
+        shared.sorted_items[i] = item;
         shared.steps[i] = steps;
         continue;
       }
       const std::int64_t first = in_order() ? slot + other : early ? slot : early_entries + other;
+      if (pieces == 0) continue;
+      const ItemPlace tile = place_of(item);
+      const EvenPieces even(steps, pieces);
+#pragma unroll 1
       for (int piece = 0; piece < pieces; ++piece)
         p.work[first + piece] = {p.whole_items + item,
                                  static_cast<std::int16_t>(piece),
                                  static_cast<std::int16_t>(pieces),
-                                 first_step_of(steps, piece, pieces),
-                                 first_step_of(steps, piece + 1, pieces),
-                                 static_cast<std::int32_t>(slot)};
+                                 even.first_step_of(piece),
+                                 even.first_step_of(piece + 1),
+                                 static_cast<std::int32_t>(slot),
+                                 tile.key_tile,
+                                 tile.group};
     }
     if (sorted > 0)
       write_sorted(shared, tally.pieces - sorted, sorted, longest < tally.longest ? longest : tally.longest);
@@ -329,8 +395,11 @@ class WorkTableWriter {
   __device__ void write_sorted(Shared& shared, std::int64_t first, int count, int longest) const {
     __syncthreads();
     sort(shared, count, longest);
-    if (thread_ < count)
-      p.work[first + shared.places[thread_]] = {shared.sorted_items[thread_], 0, 1, 0, shared.steps[thread_], 0};
+    if (thread_ >= count) return;
+    const int item = shared.sorted_items[thread_];
+    const ItemPlace tile = place_of(item);
+    p.work[first + shared.places[thread_]] = {p.whole_items + item, 0,         1, 0, item_steps_[item], 0,
+                                              tile.key_tile,        tile.group};
   }
 
   /// From the steps of `count` entries to their places, longest first but for those that a bin does not tell apart,
@@ -339,6 +408,7 @@ class WorkTableWriter {
     const int warp = thread_ / 32;
     const int chunks = (count + kTableThreads - 1) / kTableThreads;
     const int counts = kBins * chunks * kWarps / kTableThreads;  // of a thread
+#pragma unroll 1
     for (int i = 0; i < counts; ++i) shared.bins[thread_ * counts + i] = 0;
     __syncthreads();
 #pragma unroll 1
@@ -357,9 +427,11 @@ class WorkTableWriter {
     }
     __syncthreads();
     std::uint64_t own = 0;
+#pragma unroll 1
     for (int i = 0; i < counts; ++i) own += shared.bins[thread_ * counts + i];
     std::uint64_t all;
     std::uint64_t begin = sum_before(shared, own, all);
+#pragma unroll 1
     for (int i = 0; i < counts; ++i) {
       const std::uint16_t here = shared.bins[thread_ * counts + i];
       shared.bins[thread_ * counts + i] = static_cast<std::uint16_t>(begin);
@@ -376,6 +448,8 @@ class WorkTableWriter {
 
   const BackwardParameters& p;
   int items_;  ///< of the table, counted from the first after the whole ones
+  std::int32_t* item_steps_ = nullptr;
+  ItemOrder order_;
   int thread_;
 };
 

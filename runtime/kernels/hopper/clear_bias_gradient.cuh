@@ -28,6 +28,7 @@ class BiasGradientClearer {
       KeyItem& cleared = state.cleared_item;
       cleared.key_tile = key_tile;
       cleared.head_item = own.batch * (p.heads / p.heads_per_item) + own.head_item;
+      take_whole(cleared);
       if (!find_placed_item(cleared, p, G::kN)) cleared.keys = 0;
     }
     __syncwarp();

@@ -20,12 +20,20 @@ __device__ __forceinline__ void gather_key_rows(const BackwardParameters& p, con
   const std::int32_t* const active = item.active;
   const int keys = item.keys;
   const int columns = p.head_dim;
-#pragma unroll 4
+  const auto key_of = [&](int index) {
+    const int row = first_row + index / kChunks;
+    return row < keys ? active[row] : kPastEnd;
+  };
+  // A key is read before the copy for the one before it is issued, which it would wait for else. All of a thread's at
+  // once, in an array, are as fast here, but ptxas then orders the consumers' loops otherwise (NOTES.md).
+  int next = key_of(thread);
+#pragma unroll 8
   for (int index = thread; index < kRows * kChunks; index += kThreads) {
+    const int key = next;
+    next = key_of(index + kThreads);
     const int row = index / kChunks;
     const int chunk = index % kChunks;
     const int column = first_column + chunk * 8;
-    const int key = first_row + row < keys ? active[first_row + row] : kPastEnd;
     const bool inside = key != kPastEnd && column < columns;
     ptx::cp_async_16(address + Tile::chunk_offset(tile_row + row, chunk), inside ? rows + key * stride + column : rows,
                      inside);

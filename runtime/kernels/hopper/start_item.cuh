@@ -31,6 +31,10 @@ __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& wal
     step_count += walk.count;
   }
   if (p.heads_per_item > 1) find_head(walk, item, p, 0, kM, kN);
+  // Who gathers scattered keys' rows waits for these first.
+  constexpr int kLineKeys = 32;
+  if (item.active != nullptr)
+    for (int row = 0; row < item.keys; row += kLineKeys) ptx::prefetch_l1(item.active + row);
 }
 
 }  // namespace flashdma_bwd::hopper
