@@ -375,7 +375,6 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
-  p.key_tile_fraction = fraction_of(p.key_tiles);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
   p.heads_per_item = heads_per_item(a, config, call.mask, p.key_tiles * blocks_per_item(tile), device);
   const std::int64_t head_items = a.heads / p.heads_per_item;

@@ -47,13 +47,13 @@ Split split_of(const SplitTally& tally, int longest, int piece_steps) {
   return {piece_steps, tally.slots, pieces_of(longest, piece_steps), 0, tally.pieces};
 }
 
-/// A split of all items by one length. `whole`: the tally of unsplit ones.
-Split split_all_items(const BackwardParameters& p, const SplitTally& whole) {
+/// A split of all items by one length, into `most_pieces` at most. `whole`: the tally of unsplit ones.
+Split split_all_items(const BackwardParameters& p, const SplitTally& whole, int most_pieces) {
   if (!whole.may_gain(p.running, p.overhead)) return {};
   std::array<int, kMostPieces - 1> lengths{};
   std::array<SplitTally, kMostPieces - 1> tallies{};
   std::size_t count = 0;
-  for (int n = 2; n <= kMostPieces; ++n) {
+  for (int n = 2; n <= most_pieces; ++n) {
     lengths[count] = piece_steps_for(whole.longest, n, p.overhead);
     if (count == 0 || lengths[count] != lengths[count - 1]) ++count;
   }
@@ -136,7 +136,7 @@ Split choose_split(const BackwardParameters& p, const SplitRequest& request, std
   if (request.masked || p.cu_seqlens_q != nullptr) return split_unknown_items(p, most_steps, request);
   const SplitTally whole = tally_items(p, kAllSteps);
   if (asked_for > 0) return split_of(tally_items(p, asked_for), whole.longest, asked_for);
-  const Split split = split_all_items(p, whole);
+  const Split split = split_all_items(p, whole, request.deterministic ? kMostPiecesInRounds : kMostPieces);
   // In deterministic mode a piece of the last items would wait for the whole items of its head to come to its tiles,
   // which they do late.
   if (request.deterministic || !may_level_last_items(p, whole.longest)) return split;

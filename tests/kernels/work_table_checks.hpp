@@ -237,7 +237,6 @@ inline int check_table(const Table& table) {
 
 inline void lay_out(BackwardParameters& p) {
   p.key_tiles = (p.seqlen_k + p.block_n - 1) / p.block_n;
-  p.key_tile_fraction = fraction_of(p.key_tiles);
   p.query_tiles = (p.seqlen_q + p.block_m - 1) / p.block_m;
   p.items = p.key_tiles * p.batch * (p.heads / p.heads_per_item);
 }

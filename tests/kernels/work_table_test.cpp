@@ -107,6 +107,28 @@ TEST_CASE("the device chooses as the host does") {
   CHECK(splits > 20);
 }
 
+TEST_CASE("an item has more than 16 pieces only where all run at once and their sums need no order") {
+  for (const bool deterministic : {false, true}) {
+    Table table;
+    table.p = dense(1, 4, 16384, false, 64);
+    table.p.seqlen_k = table.p.block_n;
+    table.p.key_tiles = 1;
+    table.p.items = table.p.heads;
+    const Split split = split_items(table.p, {.deterministic = deterministic});
+    if (deterministic) {
+      table.p.d_q_turns = &table.turns;
+      CHECK(split.most_pieces == kMostPiecesInRounds);
+    } else {
+      CHECK(split.most_pieces > kMostPiecesInRounds);
+      CHECK(split.entries <= table.p.running);
+    }
+    Split unchosen = split;
+    unchosen.piece_steps = 0;
+    table.write(unchosen);
+    CHECK(check_table(table) == split.most_pieces);
+  }
+}
+
 /// When the last CTA of a table is done, in steps.
 int end_of_table(const Table& table) {
   std::multiset<int> free;

@@ -40,11 +40,12 @@ __device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int
   for (int atom = 0; atom < 4; ++atom) {
     float v[4];
     if (p.d_q_vectorised) {
-      const float4 four = *reinterpret_cast<const float4*>(atoms + atom * kAtomFloats + atom_offset(true, lane, 0));
+      const float4 four =
+          __ldcg(reinterpret_cast<const float4*>(atoms + atom * kAtomFloats + atom_offset(true, lane, 0)));
       v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
     } else {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) v[e] = atoms[atom * kAtomFloats + atom_offset(false, lane, e)];
+      for (int e = 0; e < 4; ++e) v[e] = __ldcg(atoms + atom * kAtomFloats + atom_offset(false, lane, e));
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)

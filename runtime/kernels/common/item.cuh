@@ -209,10 +209,14 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
   }
   walk.backwards = p.backward_walks == BackwardWalks::all ||
                    (p.backward_walks == BackwardWalks::keys_in_order && item.active == nullptr);
-  walk.start = walk.backwards ? 0
-                              : static_cast<int>(static_cast<std::uint64_t>(item.key_tile * p.key_tile_fraction) *
-                                                     static_cast<std::uint32_t>(walk.count) >>
-                                                 32);
+  walk.start = 0;
+  if (!walk.backwards && walk.count > 0) {
+    const std::int64_t slots = static_cast<std::int64_t>(item.key_tile) * walk.count;
+    // A division of 64 bits takes longer than all the rest.
+    walk.start =
+        static_cast<int>(slots >> 31 == 0 ? static_cast<std::uint32_t>(slots) / static_cast<std::uint32_t>(p.key_tiles)
+                                          : slots / p.key_tiles);
+  }
 }
 
 /// The first query's row in the scratch of dQ and of the statistics.

@@ -7,8 +7,6 @@
 // longest items come before the shorter ones.
 #pragma once
 
-#include <cstdint>
-
 #include "common/host_device.hpp"
 
 namespace flashdma_bwd {
@@ -25,12 +23,6 @@ enum class BackwardWalks : int {  // of fewer bits it costs ptxas registers
   keys_in_order,  ///< those of items whose keys are neighbours
   all,
 };
-
-/// 2^32 by a number of key tiles, rounded up; of one tile it is 0, which is as good, for its number is 0.
-constexpr std::uint32_t fraction_of(int key_tiles) {
-  const auto tiles = static_cast<std::uint64_t>(key_tiles < 1 ? 1 : key_tiles);
-  return static_cast<std::uint32_t>(((std::uint64_t{1} << 32) + tiles - 1) / tiles);
-}
 
 struct ItemPlace {
   int key_tile;

@@ -114,12 +114,11 @@ struct BackwardParameters {
 
   // Work. An item is a key tile of `heads_per_item` query heads that share a KV head; it may be cut into pieces, see
   // pieces.hpp.
-  int key_tiles = 0;                    ///< of the longest sequence
-  std::uint32_t key_tile_fraction = 0;  ///< 2^32 by them, rounded up
-  int query_tiles = 0;                  ///< of the longest sequence
-  int heads_per_item = 1;               ///< a divisor of heads / heads_kv
-  int items = 0;                        ///< key_tiles * batch * heads / heads_per_item
-  ItemOrder order;                      ///< in which items are taken
+  int key_tiles = 0;       ///< of the longest sequence
+  int query_tiles = 0;     ///< of the longest sequence
+  int heads_per_item = 1;  ///< a divisor of heads / heads_kv
+  int items = 0;           ///< key_tiles * batch * heads / heads_per_item
+  ItemOrder order;         ///< in which items are taken
   BackwardWalks backward_walks = BackwardWalks::none;
   int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
   int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`

@@ -14,10 +14,10 @@ cudaError_t load_plan_kernels() {
 cudaError_t preprocess(const BackwardParameters&, int, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t convert_d_query(const BackwardParameters&, int, cudaStream_t) {
+cudaError_t convert_d_query(const BackwardParameters&, int, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t reduce_d_key_value(const BackwardParameters&, cudaStream_t) {
+cudaError_t reduce_d_key_value(const BackwardParameters&, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t clear_d_key_value(const BackwardParameters&, cudaStream_t) {
@@ -27,7 +27,7 @@ cudaError_t clear_packed_tails(const BackwardParameters&, std::int64_t, std::int
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t reduce_bias_gradient(const float*, const PairShape&, const BiasGradientOutput&, const BackwardParameters&,
-                                 cudaStream_t) {
+                                 bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t clear_bias_gradient(const BiasGradientOutput&, cudaStream_t) {
