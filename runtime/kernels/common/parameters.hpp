@@ -129,7 +129,7 @@ struct BackwardParameters {
   int piece_steps = 0;       ///< steps of a piece at most; 0: the device chooses
   int piece_slots = 0;       ///< room for the pieces of split items
   WorkItem* work = nullptr;  ///< [ctas - whole_items]; nullptr: all items are taken whole
-  std::int32_t* item_steps = nullptr;      ///< [items - whole_items]: scratch of who writes `work`
+  std::int32_t* item_steps = nullptr;  ///< [items - whole_items]: who writes `work` keeps them here if they are many
   std::int32_t* piece_arrivals = nullptr;  ///< [piece_slots][kPieceParts]: who has come, see piece_arrivals()
   float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders
 

@@ -23,8 +23,8 @@ namespace flashdma_bwd {
 
 /// Pieces of an item at most.
 inline constexpr int kMostPieces = 32;
-/// The same where they do not all run at once, or their sums keep an order: a row of sums more for each would cost more
-/// than it gains.
+/// The same where they do not all run at once, with which more were slower (hopper/NOTES.md), or their sums keep an
+/// order, for which each has a row of them.
 inline constexpr int kMostPiecesInRounds = 16;
 /// What a CTA spends beside its steps, in steps: it is launched, waits for K and V, and writes dK and dV. What the
 /// pieces of an item spend on their sums, of 64 to 256 KB each, is taken to be as much. By whole passes on an H200 it
@@ -62,7 +62,7 @@ struct EvenPieces {
   FLASHDMA_HOST_DEVICE int first_step_of(int piece) const { return length * piece + (piece < longer ? piece : longer); }
 };
 
-/// a / b of positive numbers, of 32 bits where they are: the device's division of 64 takes ten times as long.
+/// a / b of positive numbers, of 32 bits where they are: the device's division of 64 is a long routine.
 FLASHDMA_HOST_DEVICE inline std::int64_t rounded_up_quotient(std::int64_t a, std::int64_t b) {
   if (((a + b) >> 31) == 0)
     return (static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b) - 1) / static_cast<std::uint32_t>(b);

@@ -11,8 +11,8 @@
 // Those before them stay in the order of items, in which few heads' Q, dO and dQ are at work at once. Only items so
 // long that they would end alone if they began shortly before the last rounds come before all of them.
 //
-// The code runs once, beside CTAs that fill the way to memory, by which its instructions come, too: half as many of
-// them take half the time, and loops stay loops.
+// The code runs once, beside CTAs that fill the way to memory, by which its instructions come, too: so that these are
+// few, loops are not unrolled.
 #pragma once
 
 #include "common/item.cuh"
