@@ -75,10 +75,10 @@ constexpr int transposed_d_query_part(const KernelConfig& config) {
   return config.head_dim / (config.tile.do_stages > 1 ? 8 : 4);
 }
 
-/// What compute capability 9.0 gives a block: the tiles of a tile bias fill it up.
+/// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
-/// Tiles of a tile bias at most: the loads do not run further ahead.
-inline constexpr int kMostTileBiasStages = 3;
+/// Buffers at most by which a tile bias makes the ring of dS longer: the loads do not run further ahead.
+inline constexpr int kMostTileBiasStages = 2;
 
 /// The same for the Hopper family. The parts up to tile_bias, and `probability`, begin at multiples of 1024 bytes; the
 /// kernels that have the latter place it before `mask`.
@@ -91,7 +91,8 @@ struct HopperSharedMemory {
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it;
                     ///< transposed gradients: half or a quarter
-  int tile_bias = 0;    ///< tiles of a tile bias, block_m x block_n 16-bit each: as many as there is room for, but one
+  int tile_bias = 0;    ///< with a tile bias, whose tiles are loaded into the ring of dS: that ring's further buffers,
+                        ///< as many as there is room for, but one at least and kMostTileBiasStages at most
   int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
                         ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
                         ///< consumers read their words from global memory

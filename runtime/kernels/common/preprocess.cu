@@ -14,9 +14,13 @@ namespace {
 
 using namespace side;
 
-/// Eight 16-bit elements of a row.
-__device__ __forceinline__ uint4 load_eight(const TensorView& tensor, std::int64_t offset) {
-  return __ldg(reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(tensor.data) + offset));
+__device__ __forceinline__ const std::uint16_t* row_address(const TensorView& tensor, bool packed, int batch,
+                                                            std::int64_t row, int head) {
+  return static_cast<const std::uint16_t*>(tensor.data) + row_offset(tensor, packed, batch, row, head);
+}
+
+__device__ __forceinline__ uint4 load_eight(const std::uint16_t* elements) {
+  return __ldg(reinterpret_cast<const uint4*>(elements));
 }
 
 template <DataType Type>
@@ -35,6 +39,23 @@ __device__ __forceinline__ float dot_eight(const uint4& a, const uint4& b) {
 
 /// Rows of a block of the preprocess kernel.
 constexpr int kRowsPerThread = 4;
+
+/// The sum of `values[part % 4]` over the row's lanes: each exchange halves what is left to be added.
+template <int Lanes>
+__device__ __forceinline__ float sum_of_own_row(const float (&values)[kRowsPerThread], int part) {
+  static_assert(kRowsPerThread == 4 && Lanes >= 4);
+  const auto exchange = [](bool odd, float even_row, float odd_row, int mask) {
+    return (odd ? odd_row : even_row) + __shfl_xor_sync(0xffffffffu, odd ? even_row : odd_row, mask);
+  };
+  const bool odd = (part & 1) != 0;
+  const float low = exchange(odd, values[0], values[1], 1);
+  const float high = exchange(odd, values[2], values[3], 1);
+  float sum = exchange((part & 2) != 0, low, high, 2);
+#pragma unroll
+  for (int mask = 4; mask < Lanes; mask *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+  return sum;
+}
+
 template <int Lanes>
 FLASHDMA_HOST_DEVICE constexpr int preprocess_rows() {
   return kThreads / Lanes * kRowsPerThread;
@@ -69,45 +90,54 @@ __global__ void __launch_bounds__(kThreads)
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
   const int part = static_cast<int>(threadIdx.x) % Lanes;
+  constexpr int kRowStep = kThreads / Lanes;  // from one of the thread's rows to its next
   const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
   const bool packed = p.cu_seqlens_q != nullptr;
   const auto padded = static_cast<int>(padded_rows(sequence.length_q));
+  // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
+  const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row;
+  auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + first_row) * bucket);
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i, scratch += kRowStep * (bucket / 4)) {
+    if (first_row + i * kRowStep >= padded) break;
+#pragma unroll 1
+    for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+  }
+
+  // Each row's LSE and D are a lane's of those that share it.
+  const int own_row = first_row + part * kRowStep;
+  const bool owns_row = part < kRowsPerThread && own_row < padded;
 
   // All loads are started before the first is used.
   uint4 out[kRowsPerThread] = {};
   uint4 d_out[kRowsPerThread] = {};
+  const std::uint16_t* out_row = row_address(p.out, packed, batch, sequence.row_q + first_row, head) + part * 8;
+  const std::uint16_t* d_out_row = row_address(p.d_out, packed, batch, sequence.row_q + first_row, head) + part * 8;
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) {
-    const int row = first_row + i * (kThreads / Lanes);
-    if (row < sequence.length_q && part * 8 < p.head_dim) {
-      out[i] = load_eight(p.out, row_offset(p.out, packed, batch, sequence.row_q + row, head) + part * 8);
-      d_out[i] = load_eight(p.d_out, row_offset(p.d_out, packed, batch, sequence.row_q + row, head) + part * 8);
+    if (first_row + i * kRowStep < sequence.length_q && part * 8 < p.head_dim) {
+      out[i] = load_eight(out_row);
+      d_out[i] = load_eight(d_out_row);
     }
+    out_row += kRowStep * p.out.stride_row;
+    d_out_row += kRowStep * p.d_out.stride_row;
   }
-#pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i) {
-    const int row = first_row + i * (kThreads / Lanes);
-    if (row >= padded) return;
-    const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row + row;
-    // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
-    auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + scratch_row * bucket);
-    for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+  float lse = INFINITY;
+  if (owns_row && own_row < sequence.length_q)
+    lse = p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
+                (sequence.row_q + own_row) * p.lse_stride_row];
 
-    float sum = dot_eight<Type>(out[i], d_out[i]);
+  float dots[kRowsPerThread];
 #pragma unroll
-    for (int mask = Lanes / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
-    if (part != 0) continue;
-    float lse = INFINITY;
-    if (row < sequence.length_q)
-      lse = p.lse[(packed ? 0 : batch * p.lse_stride_batch) + head * p.lse_stride_head +
-                  (sequence.row_q + row) * p.lse_stride_row];
-    // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
-    // So has one whose scores are all near the lowest float.
-    const float scaled = p.lse_base_two ? lse : lse * kLog2E;
-    const bool empty = isinf(scaled);
-    p.lse_log2[scratch_row] = empty ? INFINITY : scaled;
-    p.row_dot[scratch_row] = empty ? 0.0f : sum;
-  }
+  for (int i = 0; i < kRowsPerThread; ++i) dots[i] = dot_eight<Type>(out[i], d_out[i]);
+  const float sum = sum_of_own_row<Lanes>(dots, part);
+  if (!owns_row) return;
+  // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
+  // So has one whose scores are all near the lowest float.
+  const float scaled = p.lse_base_two ? lse : lse * kLog2E;
+  const bool empty = isinf(scaled);
+  p.lse_log2[scratch_row + own_row] = empty ? INFINITY : scaled;
+  p.row_dot[scratch_row + own_row] = empty ? 0.0f : sum;
 }
 
 template <DataType Type, int Lanes>

@@ -14,6 +14,12 @@ __device__ __forceinline__ std::uint32_t opaque(std::uint32_t value) {
   return value;
 }
 
+template <class T>
+__device__ __forceinline__ T* opaque(T* pointer) {
+  asm volatile("" : "+l"(pointer));
+  return pointer;
+}
+
 /// What was read from memory or written to it is read anew from here on, instead of staying in registers of which there
 /// are none to spare.
 __device__ __forceinline__ void reread_memory() {

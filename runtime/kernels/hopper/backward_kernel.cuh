@@ -113,11 +113,8 @@ class Backward {
       initialise(state.d_score_empty[i], G::kConsumerWarps + (stores_bias_gradient() ? G::kConsumers : 0));
     }
     if constexpr (kTileBias)
-      for (int i = 0; i < G::kBiasStages; ++i)
-        for (int consumer = 0; consumer < G::kConsumers; ++consumer) {
-          initialise(state.bias_full[i][consumer], 1);
-          initialise(state.bias_empty[i][consumer], 4);
-        }
+      for (int i = 0; i < G::kDScoreStages; ++i)
+        for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.bias_full[i][consumer], 1);
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);
       initialise(state.d_query_empty[i], 1);

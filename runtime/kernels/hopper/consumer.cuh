@@ -81,7 +81,6 @@ class Consumer {
   static constexpr bool kLseBeforeScores = kLseFirst && kD == 128;
   using Lse = float2[kLseFirst ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
-  using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
  public:
@@ -441,15 +440,12 @@ class Consumer {
   template <class Lse>
   __device__ __forceinline__ bool finish_probabilities(int i, const Lse& lse, Scores& s, Operand& probabilities) {
     if constexpr (kTileBias) {
-      const BiasRing ring(i);
+      const DScoreRing ring(i);
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
-      BiasFragments<kType> bias{rows_of_pairs(shared_ + G::kTileBias + ring.stage * PairTile::kBytes),
-                                PairTile::kRowBytes};
+      BiasFragments<kType> bias{d_score_rows(ring.stage), PairTile::kRowBytes};
       exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
       const bool masked = __any_sync(0xffffffffu, bias.masks());
       if (masked) bias.hide(s);
-      __syncwarp();
-      arrive(state.bias_empty[ring.stage][consumer_]);
       return masked;
     } else {
       const auto with_bias = [&](auto&& bias) {
@@ -552,23 +548,25 @@ class Consumer {
     if constexpr (kSumsOfKeys) key_sums.start(sums);
   }
 
-  /// Of a tile of pairs at a shared address: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
-  /// queries with the warp's keys.
-  __device__ __forceinline__ std::uint32_t rows_of_pairs(std::uint32_t tile) const {
+  /// In a buffer of the ring of dS: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16 queries with
+  /// the warp's keys.
+  __device__ __forceinline__ std::uint32_t d_score_rows(int stage) const {
     // Row lane % 8 + lane / 16 * 8, whose chunk warp * 2 + lane / 8 % 2 the swizzle moves.
     static_assert(PairTile::kRowBytes == 128);
     const unsigned lane = ptx::lane_index();
     const unsigned row = lane % 8;
     const unsigned chunk = static_cast<unsigned>(warp()) << 1 | (lane >> 3 & 1u);
-    return tile + consumer_ * PairTile::kPanelBytes + (row << 7 | (lane & 16u) << 6 | (chunk ^ row) << 4);
+    return shared_ + G::kDScore + stage * PairTile::kBytes + consumer_ * PairTile::kPanelBytes +
+           (row << 7 | (lane & 16u) << 6 | (chunk ^ row) << 4);
   }
 
   /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come. The sums
   /// over the queries are finished between the stores, which hide the way from lane to lane.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, KeySums& sums) const {
     const DScoreRing ring(i);
-    if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
-    const std::uint32_t address = rows_of_pairs(shared_ + G::kDScore + ring.stage * PairTile::kBytes);
+    // A tile bias was loaded into the buffer when nobody read it any more.
+    if constexpr (!G::kDScoresOutlastReaders && !kTileBias) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    const std::uint32_t address = d_score_rows(ring.stage);
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
       ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);

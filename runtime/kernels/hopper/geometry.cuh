@@ -35,18 +35,18 @@ inline constexpr int kNoItem = -1;
 inline constexpr int kStepSlots = 8;
 
 /// What a tile bias adds to the state.
-template <int kBiasStages, int kConsumers>
+template <bool kTileBias, int kDScoreStages, int kConsumers>
 struct BiasState {
-  std::uint64_t bias_full[kBiasStages][kConsumers], bias_empty[kBiasStages][kConsumers];
+  std::uint64_t bias_full[kDScoreStages][kConsumers];
   KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
   HeadWalk cleared_walk;
 };
-template <int kConsumers>
-struct BiasState<0, kConsumers> {};
+template <int kDScoreStages, int kConsumers>
+struct BiasState<false, kDScoreStages, kConsumers> {};
 
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kItemSlots, int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
-struct State : BiasState<kBiasStages, kConsumers> {
+template <int kItemSlots, int kQueryStages, int kDOutStages, int kDScoreStages, bool kTileBias, int kConsumers>
+struct State : BiasState<kTileBias, kDScoreStages, kConsumers> {
   std::uint64_t item_wanted;
   std::uint64_t item_full[kItemSlots], key_full[kItemSlots];
   std::uint64_t value_full;
@@ -83,7 +83,11 @@ struct Geometry {
   static constexpr int kThreads = threads_per_block(kTile);
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;
-  static constexpr int kDScoreStages = kTile.ds_stages;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  /// Of the ring of dS. The tiles of a tile bias are loaded into its buffers, and a step's dS takes the place of its
+  /// biases: each warp reads those of its own keys, and writes dS there.
+  static constexpr int kDScoreStages = kTile.ds_stages + kLayout.tile_bias / (kM * kN * 2);
   static_assert(kQueryStages + 3 <= kStepSlots);  // a reducer reads a step's entry until three steps later
   /// Whether a CTA takes one item after the other.
   static constexpr bool kSeveralItems = kTile.several_items;
@@ -95,7 +99,7 @@ struct Geometry {
   /// Whether the ring of dS is so long that no one needs to ask if a buffer may be written: with four, who stores dS of
   /// step i has seen dS of step i - 2 of the other warpgroup, which then had finished the products with that of i - 4.
   /// A tile bias's gradient is stored from the ring, too.
-  static constexpr bool kDScoresOutlastReaders = kDScoreStages >= 4 && kConfig.bias != BiasKind::tile;
+  static constexpr bool kDScoresOutlastReaders = kDScoreStages >= 4 && !kTileBias;
 
   /// Keys of a consumer warpgroup: the rows of its products S^T, dP^T, dV and dK.
   static constexpr int kKeysOfConsumer = 64;
@@ -112,16 +116,13 @@ struct Geometry {
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
   // Shared memory: byte offsets.
-  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
-  static constexpr int kBiasStages = kLayout.tile_bias / PairTile::kBytes;
   static constexpr int kKey = 0;
   static constexpr int kValue = kKey + kLayout.key;
   static constexpr int kQuery = kValue + kLayout.value;
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
-  static constexpr int kDQuery = kDScore + kLayout.d_score;
-  static constexpr int kTileBias = kDQuery + kLayout.d_query;
-  static constexpr int kMask = kTileBias + kLayout.tile_bias;
+  static constexpr int kDQuery = kDScore + kLayout.d_score + kLayout.tile_bias;
+  static constexpr int kMask = kDQuery + kLayout.d_query;
   static constexpr int kLse = kMask + kLayout.mask;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;
@@ -135,10 +136,10 @@ struct Geometry {
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
   static_assert(kLayout.key == kItemSlots * KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
-                kLayout.d_score == kDScoreStages * PairTile::kBytes && kLayout.d_query == kConsumers * kDQueryBytes &&
-                kLayout.tile_bias == kBiasStages * PairTile::kBytes &&
+                kLayout.d_score + kLayout.tile_bias == kDScoreStages * PairTile::kBytes &&
+                kLayout.d_query == kConsumers * kDQueryBytes &&
                 (kMaskBytes == 0 || kMaskBytes == kN / kMaskAtom * kM * 8));
-  using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
+  using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kTileBias, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 };
 

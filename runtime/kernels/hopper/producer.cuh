@@ -70,8 +70,8 @@ class Loader {
     const RingPosition<G::kDOutStages> d_out(index);
     ItemStep& info = state.steps[index % kStepSlots];
     describe_step(info, state.walks[slot_], i);
-    // With two buffers the bias's is free before Q's is, with one it is free last.
-    if constexpr (kTileBias && G::kBiasStages > 1) load_bias_tile(index, info);
+    // Its buffer is free before Q's is.
+    if constexpr (kTileBias) load_bias_tile(index, info);
 
     const TilePlace place = place_of_queries(p, item(), info.first_query, info.head);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
@@ -91,7 +91,6 @@ class Loader {
     }
     load_query_tile(maps.d_out, G::kDOut, d_out.stage, d_out_full, place, maps.row_dot, G::kRowDot);
     if (i == 0 && index == state.first_step) load_values();
-    if constexpr (kTileBias && G::kBiasStages == 1) load_bias_tile(index, info);
   }
 
   /// Says what the i-th step of the walk is. Who needs the step that `info` was about before keeps the loads from
@@ -126,38 +125,27 @@ class Loader {
                                  {info.first_query, item().key_tile * (G::kN / kMaskAtom), mask}, full);
   }
 
-  /// The biases of the index-th step: those of each consumer's keys, a panel, as soon as it has read the last ones, so
-  /// that the consumers can drift apart.
+  /// The biases of the index-th step, into the buffer of its dS: those of each consumer's keys are a panel.
   __device__ __forceinline__ void load_bias_tile(int index, const ItemStep& info) {
     using Tile = typename G::PairTile;
     static_assert(Tile::kPanels == G::kConsumers);
-    const RingPosition<G::kBiasStages> ring(index);
+    const RingPosition<G::kDScoreStages> ring(index);
     const KeyItem& item = state.items[0];
     const int length = item.sequence.length_q;
     const int head = info.head / p.bias.heads_per_head;
     const int batch = p.bias.stride_batch == 0 ? 0 : item.batch;
-    unsigned missing = (1u << Tile::kPanels) - 1;
-    while (true) {
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_empty[ring.stage]), ring.parity ^ 1);
 #pragma unroll
-      for (int panel = 0; panel < Tile::kPanels; ++panel) {
-        if ((missing >> panel & 1u) == 0 ||
-            !ptx::mbarrier_test_parity(ptx::shared_address(&state.bias_empty[ring.stage][panel]), ring.parity ^ 1))
-          continue;
-        missing &= ~(1u << panel);
-        const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
-        ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
-        ptx::cp_async_bulk_tensor_5d(
-            shared_ + G::kTileBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes, maps.bias,
-            {start_inside(item.first_position + panel * Tile::kPanelColumns, p.seqlen_k, item.first_position),
-             p.seqlen_q - length + info.first_query, length, head, batch},
-            full, ptx::kEvictFirst);
-      }
-      if (missing == 0) break;
-      __nanosleep(kPollNanoseconds);
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+      const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
+      ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
+      ptx::cp_async_bulk_tensor_5d(
+          shared_ + G::kDScore + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes, maps.bias,
+          {start_inside(item.first_position + panel * Tile::kPanelColumns, p.seqlen_k, item.first_position),
+           p.seqlen_q - length + info.first_query, length, head, batch},
+          full, ptx::kEvictFirst);
     }
   }
-
-  static constexpr unsigned kPollNanoseconds = 40;  ///< the computing warps need the issue slots
 
   /// V of the item whose first step this is, as soon as that of the item before is not needed any more.
   __device__ __forceinline__ void load_values() const {
@@ -216,7 +204,8 @@ class DQueryReducer {
   using G = Geometry<kConfig>;
   using State = typename G::State;
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
-  static constexpr int kRowBlocks = 4;  ///< of 16 queries in a share; each lies together in the scratch
+  static constexpr int kRowBlocks = 4;          ///< of 16 queries in a share; each lies together in the scratch
+  static constexpr int kBiasLane = kRowBlocks;  ///< stores dBias: it waits for its own copies alone
 
  public:
   __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
@@ -243,10 +232,9 @@ class DQueryReducer {
       // is.
       if (--left == 0 && G::kSeveralItems) left = steps_of_item(++item);
       if (left > 0) acknowledge_d_scores(i + 1, lane);
+      if constexpr (kTileBias) give_back_d_scores(i, left > 0, lane);
       ptx::mbarrier_wait_parity(full, i & 1);
       const ItemStep& info = state.steps[i % kStepSlots];
-      if constexpr (kTileBias)
-        if (lane == 0 && p.bias_gradient != BiasGradient::none) start_bias_gradient(i, info);
       const std::int64_t row = info.scratch_row;
       std::int32_t* turn = p.d_q_turns == nullptr ? nullptr : p.d_q_turns + row / kTurnRows + consumer_;
       int rank = 0;
@@ -266,12 +254,7 @@ class DQueryReducer {
         ptx::cp_async_bulk_wait_group_read();
       }
       __syncwarp();
-      if (lane == 0) {
-        ptx::mbarrier_arrive(empty);
-        if constexpr (kTileBias)
-          if (p.bias_gradient != BiasGradient::none)
-            ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
-      }
+      if (lane == 0) ptx::mbarrier_arrive(empty);
       if (turn != nullptr) {
         if (lane < kRowBlocks) {
           ptx::cp_async_bulk_wait_group();
@@ -283,16 +266,29 @@ class DQueryReducer {
       }
     }
     // Shared memory must outlive the copies.
-    if (lane < kRowBlocks) ptx::cp_async_bulk_wait_group();
+    if (lane < kRowBlocks || (kTileBias && lane == kBiasLane)) ptx::cp_async_bulk_wait_group();
   }
 
  private:
-  /// Waits for the consumer's dS of step i and says that products and copies can read it.
+  /// Waits for the consumer's dS of step i and says that products and copies can read it. As a tile bias's gradient it
+  /// is stored at once, so that the ring's buffer is free when dQ's products are done.
   __device__ __forceinline__ void acknowledge_d_scores(int i, int lane) const {
     const RingPosition<G::kDScoreStages> ring(i);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
     ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
     if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
+    if constexpr (kTileBias)
+      if (lane == kBiasLane && p.bias_gradient != BiasGradient::none) start_bias_gradient(i);
+  }
+
+  /// Gives the buffer of step i back when dBias's store has read it. `next_started`: so has the next step's begun.
+  __device__ __forceinline__ void give_back_d_scores(int i, bool next_started, int lane) const {
+    if (lane != kBiasLane || p.bias_gradient == BiasGradient::none) return;
+    if (next_started)
+      ptx::cp_async_bulk_wait_group_read<1>();
+    else
+      ptx::cp_async_bulk_wait_group_read();
+    ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
   }
 
   /// Not positive where there is nothing to do, or no item any more.
@@ -302,17 +298,19 @@ class DQueryReducer {
     return state.step_counts[slot];
   }
 
-  /// Stores dS of the step with the consumer's keys: who hands dQ over has long stored its dS in the ring. Where masks
-  /// hide pairs, and past the ends of a sequence, dS is 0.
-  __device__ __forceinline__ void start_bias_gradient(int i, const ItemStep& info) const {
+  /// Stores dS of step i with the consumer's keys, a bulk group of its own. Where masks hide pairs, and past the ends
+  /// of a sequence, dS is 0.
+  __device__ __forceinline__ void start_bias_gradient(int i) const {
     using Tile = typename G::PairTile;
+    const ItemStep& info = state.steps[i % kStepSlots];
     const KeyItem& item = state.items[0];
     const int first_key = item.first_position + consumer_ * Tile::kPanelColumns;
-    if (first_key >= p.seqlen_k) return;
-    ptx::cp_async_bulk_tensor_4d_store(
-        maps.d_bias, {first_key, info.first_query, info.head, item.batch},
-        shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
-        ptx::kEvictFirst);
+    if (first_key < p.seqlen_k)
+      ptx::cp_async_bulk_tensor_4d_store(
+          maps.d_bias, {first_key, info.first_query, info.head, item.batch},
+          shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
+          ptx::kEvictFirst);
+    ptx::cp_async_bulk_commit_group();
   }
 
   const BackwardParameters& p;
