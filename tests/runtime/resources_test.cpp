@@ -103,7 +103,7 @@ TEST_CASE("a pair at head dim 192 has two buffers of everything, with any bias t
   CHECK(225280 <= kSharedMemoryOf90);
 }
 
-TEST_CASE("tiles of a tile bias take the room that there is, and that of a key bias") {
+TEST_CASE("a tile bias makes the ring of dS longer by the room that there is, and by that of a key bias") {
   KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::tile, false, hopper_tile()};
   const HopperSharedMemory l = hopper_shared_memory(config);
   CHECK(l.tile_bias == 2 * 64 * 128 * 2);
@@ -114,9 +114,12 @@ TEST_CASE("tiles of a tile bias take the room that there is, and that of a key b
   CHECK(hopper_shared_memory(config).tile_bias == 0);
   config.bias = BiasKind::tile;
   config.head_dim = 96;
-  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);
+  CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);  // more would fit
+  config.tile.ds_stages = 4;
+  CHECK(hopper_shared_memory(config).tile_bias == 0);
+  config.tile.ds_stages = 2;
   config.head_dim = 64;
-  CHECK(hopper_shared_memory(config).tile_bias == 3 * 64 * 128 * 2);  // more would fit
+  CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);
   config.tile.block_m = 128;
   CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);
   CHECK(shared_memory_bytes(config) == 232448);

@@ -4,6 +4,7 @@
 // their own storage has exactly these sizes. Units: bytes, 32-bit registers per thread, threads.
 #pragma once
 
+#include <algorithm>
 #include <flashdma_bwd/kernel_table.hpp>
 
 namespace flashdma_bwd {
@@ -77,8 +78,10 @@ constexpr int transposed_d_query_part(const KernelConfig& config) {
 
 /// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
-/// Buffers at most by which a tile bias makes the ring of dS longer: the loads do not run further ahead.
-inline constexpr int kMostTileBiasStages = 2;
+/// Buffers of the ring of dS with a tile bias, whose tiles are loaded into them: as many as there is room for, but no
+/// more than are of use, the loads being no further ahead, and no fewer than leave one to load into while two are read.
+inline constexpr int kMostTileBiasStages = 4;
+inline constexpr int kFewestTileBiasStages = 3;
 
 /// The same for the Hopper family. The parts up to tile_bias, and `probability`, begin at multiples of 1024 bytes; the
 /// kernels that have the latter place it before `mask`.
@@ -91,8 +94,7 @@ struct HopperSharedMemory {
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it;
                     ///< transposed gradients: half or a quarter
-  int tile_bias = 0;    ///< with a tile bias, whose tiles are loaded into the ring of dS: that ring's further buffers,
-                        ///< as many as there is room for, but one at least and kMostTileBiasStages at most
+  int tile_bias = 0;    ///< what a tile bias adds to the ring of dS beyond ds_stages
   int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
                         ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
                         ///< consumers read their words from global memory
@@ -136,7 +138,9 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     if (config.bias == BiasKind::tile) {
       const int bytes = tile.block_m * tile.block_n * 2;
       const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
-      layout.tile_bias = (room < 1 ? 1 : room > kMostTileBiasStages ? kMostTileBiasStages : room) * bytes;
+      const int most = std::max(kMostTileBiasStages - tile.ds_stages, 0);
+      const int fewest = std::max(kFewestTileBiasStages - tile.ds_stages, 0);
+      layout.tile_bias = std::clamp(room, fewest, most) * bytes;
     } else if (key_bias) {
       layout.bias = tile.block_n * 4;
       const int sums_of_threads = tile.consumer_warpgroups * kWarpgroupThreads * 8;

@@ -444,6 +444,7 @@ class Consumer {
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
       BiasFragments<kType> bias{d_score_rows(ring.stage), PairTile::kRowBytes};
       exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
+      // The vote takes all lanes' biases: behind it the warp has read what its dS will take the place of.
       const bool masked = __any_sync(0xffffffffu, bias.masks());
       if (masked) bias.hide(s);
       return masked;

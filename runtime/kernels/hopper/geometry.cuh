@@ -115,6 +115,9 @@ struct Geometry {
   using PairTile = PanelTile<kM, kN>;  ///< dS and a tile bias: queries x keys; a panel holds the keys of one warpgroup
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
+  // A buffer of the ring is given back in the step after its own, and holds biases of the only item.
+  static_assert(!kTileBias || (!kSeveralItems && kDScoreStages >= kFewestTileBiasStages));
+
   // Shared memory: byte offsets.
   static constexpr int kKey = 0;
   static constexpr int kValue = kKey + kLayout.key;
