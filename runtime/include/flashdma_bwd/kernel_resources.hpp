@@ -79,7 +79,7 @@ constexpr int transposed_d_query_part(const KernelConfig& config) {
 /// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Buffers of the ring of dS with a tile bias, whose tiles are loaded into them: as many as there is room for, but no
-/// more than are of use, the loads being no further ahead, and no fewer than leave one to load into while two are read.
+/// more than `state` holds barriers of, and no fewer than leave one to load into while two are read.
 inline constexpr int kMostTileBiasStages = 4;
 inline constexpr int kFewestTileBiasStages = 3;
 

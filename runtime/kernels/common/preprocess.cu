@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kThreads)
   const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
   const bool packed = p.cu_seqlens_q != nullptr;
   const auto padded = static_cast<int>(padded_rows(sequence.length_q));
-  // Sixteen rows of dQ's scratch are as long as sixteen rows of dQ: clearing row by row clears all of it.
+  // Before the loads, whose registers it would need (NOTES.md of hopper/). Sixteen rows of dQ's scratch are as long as
+  // sixteen rows of dQ: clearing row by row clears all of it.
   const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row;
   auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + first_row) * bucket);
 #pragma unroll
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
   }
 
-  // Each row's LSE and D are a lane's of those that share it.
+  // Of the lanes that share the thread's rows, each of the first four loads and stores the statistics of one.
   const int own_row = first_row + part * kRowStep;
   const bool owns_row = part < kRowsPerThread && own_row < padded;
 

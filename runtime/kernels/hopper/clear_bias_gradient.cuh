@@ -69,7 +69,7 @@ class BiasGradientClearer {
     std::uint16_t* at = data + row * p.d_bias.stride_row;
     const std::int64_t step = kRowsAtOnce * p.d_bias.stride_row;
     if (columns >= 8) {
-      // Few instructions a store: one warp does what eight compute under causality.
+      // One warp has to keep up with eight, so few instructions a store; four addresses computed ahead would spill.
 #pragma unroll 4
       for (; row < end; row += kRowsAtOnce, at = ptx::opaque(at + step))
         __stcs(reinterpret_cast<uint4*>(at), uint4{0, 0, 0, 0});

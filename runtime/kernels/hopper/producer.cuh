@@ -70,7 +70,7 @@ class Loader {
     const RingPosition<G::kDOutStages> d_out(index);
     ItemStep& info = state.steps[index % kStepSlots];
     describe_step(info, state.walks[slot_], i);
-    // Its buffer is free before Q's is.
+    // Before Q: where Q has two buffers, the bias's is free first.
     if constexpr (kTileBias) load_bias_tile(index, info);
 
     const TilePlace place = place_of_queries(p, item(), info.first_query, info.head);
