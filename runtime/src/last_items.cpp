@@ -164,7 +164,7 @@ class LastItems {
   template <class Visit>
   void for_each_item(int first, int end, Visit visit) const {
     if (first == end) return;  // behind the last item there is no place
-    ItemPlace place = place_of_item(first, p.key_tiles, groups_, {1, tail_groups_});
+    ItemPlace place = ItemPlaces(p.key_tiles, groups_, {1, tail_groups_}).of(first);
     const int tail = groups_ - tail_groups_;
     for (int item = first; item < end; ++item) {
       visit(place.key_tile);

@@ -409,6 +409,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
     p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / (tile.cta_pair ? kPairTurnRows : kTurnRows));
   }
   call.cleared_end = workspace.used();
+  prepare_items(p);
   call.bytes = std::max(workspace.used(), kAlignment);
   return call;
 }

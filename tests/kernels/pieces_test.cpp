@@ -95,6 +95,7 @@ int end_of(const BackwardParameters& p, const Split& split) {
     BackwardParameters whole = p;
     whole.whole_items = p.items;
     whole.order = split.order;
+    prepare_items(whole);
     REQUIRE(find_item(item, whole, i, p.block_n));
     const int steps = static_cast<int>(steps_of(whole, item).size());
     const int pieces = split.slots > 0 && i >= split.whole_items ? pieces_of(steps, split.piece_steps) : 1;
@@ -171,7 +172,7 @@ TEST_CASE("an order of items has each key tile of each group once, block by bloc
     for (const int groups : one.blocks) {
       for (int tile = 0; tile < 7; ++tile)
         for (int group = first; group < first + groups; ++group) {
-          const ItemPlace place = place_of_item(index++, 7, 5, one.order);
+          const ItemPlace place = ItemPlaces(7, 5, one.order).of(index++);
           REQUIRE((place.key_tile == tile && place.group == group));
         }
       first += groups;
@@ -188,13 +189,14 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
   // keep their order.
   BackwardParameters p = dense(1, 4, 8192, true, 64);
   p.order = {1, 2};
+  prepare_items(p);
   KeyOrder keys{132 / 4 * 128, 0, 0, 0};
   p.key_orders = &keys;
-  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 0);
+  CHECK(stays_grouped(p));
   ++keys.keys;
-  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
+  CHECK_FALSE(stays_grouped(p));
   keys = {1, 1, 0, 0};
-  CHECK(order_of_items(p, 4, p.block_n).tail_groups == 2);
+  CHECK_FALSE(stays_grouped(p));
 }
 
 TEST_CASE("in deterministic mode all items of a head run at once, a sixth of them under causality, or some four") {

@@ -41,6 +41,7 @@ struct Table {
     steps.assign(static_cast<std::size_t>(p.items - p.whole_items), -7);
     arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
     work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7, -7, -7, -7});
+    prepare_items(p);
     p.item_steps = steps.data();
     p.piece_arrivals = arrivals.data();
     p.work = work.data();
@@ -239,6 +240,7 @@ inline void lay_out(BackwardParameters& p) {
   p.key_tiles = (p.seqlen_k + p.block_n - 1) / p.block_n;
   p.query_tiles = (p.seqlen_q + p.block_m - 1) / p.block_m;
   p.items = p.key_tiles * p.batch * (p.heads / p.heads_per_item);
+  prepare_items(p);
 }
 
 inline BackwardParameters dense(int batch, int heads, int length, bool causal, int block_m = 128) {

@@ -324,7 +324,7 @@ TEST_CASE("a long column among many short ones is split") {
   int split_items_seen = 0;
   for (const WorkItem& work : table.work)
     if (work.item >= 0 && work.pieces > 1) {
-      CHECK(place_of_item(work.item, p.key_tiles, p.heads, p.order).key_tile == 0);
+      CHECK(ItemPlaces(p.key_tiles, p.heads, p.order).of(work.item).key_tile == 0);
       CHECK(work.pieces >= 4);
       split_items_seen += work.piece == 0 ? 1 : 0;
     }

@@ -68,19 +68,17 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
 /// The item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. What of it is
 /// taken is left to take_whole() and find_item(). False: there are no such keys.
 __device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters& p, int block_n) {
-  // Divided anew for each item of a loop, for the registers.
-  const int heads = static_cast<int>(ptx::opaque(static_cast<std::uint32_t>(p.heads)));
-  const int head_items = heads / p.heads_per_item;
-  item.batch = item.head_item / head_items;
-  item.head_item -= item.batch * head_items;
-  item.head_kv = item.head_item * p.heads_per_item / (heads / p.heads_kv);
+  item.batch = p.by.head_items.quotient(item.head_item);
+  item.head_item -= item.batch * p.head_items;
+  item.head_kv = p.by.heads_per_kv.quotient(item.head_item * p.heads_per_item);
   ptx::reread_memory();
   item.sequence = sequence_of(p, item.batch);
   ptx::reread_memory();
   item.limits = limits_of(p, item.sequence);
   ptx::reread_memory();
 
-  const KeyList list = keys_of(p, item.batch, item.head_item * p.heads_per_item / p.mask_heads_per_head, item.sequence);
+  const KeyList list =
+      keys_of(p, item.batch, p.by.heads_per_mask.quotient(item.head_item * p.heads_per_item), item.sequence);
   item.active = list.keys;
   item.keys = list.count;
   ptx::reread_memory();
@@ -107,17 +105,20 @@ __device__ __forceinline__ void take_whole(KeyItem& item) {
   item.end_step = kAllSteps;
 }
 
-/// The order of the items. Where reordered masks leave so few tiles that all start at once, groups stay together.
-__device__ __forceinline__ ItemOrder order_of_items(const BackwardParameters& p, int groups, int block_n) {
-  if (p.key_orders != nullptr && p.key_orders->natural == 0 && p.key_orders->keys <= p.running / groups * block_n)
-    return {1, 0};
-  return p.order;
+/// Whether items are taken by groups of heads, whatever the order: reordered masks leave so few tiles that all start at
+/// once.
+__device__ __forceinline__ bool stays_grouped(const BackwardParameters& p) {
+  return p.key_orders != nullptr && p.key_orders->natural == 0 && p.key_orders->keys <= p.most_grouped_keys;
+}
+__device__ __forceinline__ ItemPlace place_of_item(const BackwardParameters& p, int index, bool grouped) {
+  if (!grouped) return p.places.of(index);
+  const int group = p.by.key_tiles.quotient(index);
+  return {index - group * p.key_tiles, group};
 }
 
 /// All of the item of a number. False: there are no such keys.
 __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
-  const int groups = p.items / p.key_tiles;
-  const ItemPlace place = place_of_item(index, p.key_tiles, groups, order_of_items(p, groups, block_n));
+  const ItemPlace place = place_of_item(p, index, stays_grouped(p));
   item.key_tile = place.key_tile;
   item.head_item = place.group;
   take_whole(item);
@@ -182,7 +183,7 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
   walk.ranks = nullptr;
   if (p.list_entries != nullptr) {
     const std::int64_t list =
-        (static_cast<std::int64_t>(item.batch) * p.list_heads + head / p.list_heads_per_head) * p.key_tiles +
+        (static_cast<std::int64_t>(item.batch) * p.list_heads + p.by.heads_per_list.quotient(head)) * p.key_tiles +
         item.key_tile;
     walk.entries = p.list_entries + list * p.query_tiles;
     walk.ranks = p.list_ranks == nullptr ? nullptr : p.list_ranks + list * p.query_tiles;
@@ -214,8 +215,7 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
     const std::int64_t slots = static_cast<std::int64_t>(item.key_tile) * walk.count;
     // A division of 64 bits takes longer than all the rest.
     walk.start =
-        static_cast<int>(slots >> 31 == 0 ? static_cast<std::uint32_t>(slots) / static_cast<std::uint32_t>(p.key_tiles)
-                                          : slots / p.key_tiles);
+        slots >> 31 == 0 ? p.by.key_tiles.quotient(static_cast<int>(slots)) : static_cast<int>(slots / p.key_tiles);
   }
 }
 

@@ -7,6 +7,7 @@
 // longest items come before the shorter ones.
 #pragma once
 
+#include "common/divisor.hpp"
 #include "common/host_device.hpp"
 
 namespace flashdma_bwd {
@@ -29,18 +30,36 @@ struct ItemPlace {
   int group;  ///< of heads, through all batches
 };
 
-FLASHDMA_HOST_DEVICE inline ItemPlace place_of_item(int index, int key_tiles, int groups, const ItemOrder& order) {
-  const int first_of_tail = groups - order.tail_groups;
-  int block = order.block_groups;
-  int first = 0;
-  if (index >= first_of_tail * key_tiles) {
-    first = first_of_tail;
-    block = order.tail_groups;
-  } else {
-    first = index / (block * key_tiles) * block;
+/// An order of items, prepared for finding their places.
+class ItemPlaces {
+ public:
+  ItemPlaces() = default;
+  /// `groups`: at least 1, as `key_tiles`.
+  ItemPlaces(int key_tiles, int groups, const ItemOrder& order)
+      : key_tiles_(key_tiles),
+        first_of_tail_(groups - order.tail_groups),
+        block_groups_(order.block_groups),
+        tail_groups_(order.tail_groups),
+        by_block_(order.block_groups),
+        by_tail_(order.tail_groups > 0 ? order.tail_groups : 1),
+        by_key_tiles_(key_tiles) {}
+
+  FLASHDMA_HOST_DEVICE ItemPlace of(int index) const {
+    int first = first_of_tail_;
+    const bool in_tail = index >= first_of_tail_ * key_tiles_;
+    // Whole blocks: as many items a group as there are key tiles.
+    if (!in_tail) first = by_block_.quotient(by_key_tiles_.quotient(index)) * block_groups_;
+    index -= first * key_tiles_;
+    const int key_tile = in_tail ? by_tail_.quotient(index) : by_block_.quotient(index);
+    return {key_tile, first + index - key_tile * (in_tail ? tail_groups_ : block_groups_)};
   }
-  index -= first * key_tiles;
-  return {index / block, first + index % block};
-}
+
+ private:
+  int key_tiles_ = 1;
+  int first_of_tail_ = 1;
+  int block_groups_ = 1;
+  int tail_groups_ = 0;
+  Divisor by_block_, by_tail_, by_key_tiles_;
+};
 
 }  // namespace flashdma_bwd

@@ -9,6 +9,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <limits>
 
+#include "common/divisor.hpp"
 #include "common/item_order.hpp"
 #include "common/pieces.hpp"
 
@@ -79,6 +80,15 @@ enum class BiasGradient : std::uint8_t {
   accumulate,   ///< float32 atomics: several elements share an address
 };
 
+/// What finding an item divides by.
+struct ItemDivisors {
+  Divisor head_items;      ///< items of a key tile of one sequence
+  Divisor heads_per_kv;    ///< query heads that share a KV head
+  Divisor heads_per_mask;  ///< mask_heads_per_head
+  Divisor heads_per_list;  ///< list_heads_per_head
+  Divisor key_tiles;
+};
+
 struct BackwardParameters {
   // Problem.
   int batch = 0;
@@ -119,6 +129,11 @@ struct BackwardParameters {
   int heads_per_item = 1;  ///< a divisor of heads / heads_kv
   int items = 0;           ///< key_tiles * batch * heads / heads_per_item
   ItemOrder order;         ///< in which items are taken
+  // Prepared of what is above and of the mask's heads below, see prepare_items().
+  ItemPlaces places;  ///< by `order`
+  ItemDivisors by;
+  int head_items = 1;         ///< groups of heads of a sequence
+  int most_grouped_keys = 0;  ///< reordered masks of so many keys at most are taken by groups of heads
   BackwardWalks backward_walks = BackwardWalks::none;
   int whole_items = 0;       ///< the first items, which are taken whole; behind them `work` says what is
   int ctas = 0;              ///< items and pieces that CTAs, or clusters, take: `whole_items` and the length of `work`
@@ -183,5 +198,20 @@ struct BackwardParameters {
   /// The next CTA's item or piece, where CTAs take several, or must start in order in deterministic mode; or nullptr.
   std::int32_t* ticket = nullptr;
 };
+
+/// Prepares what finding an item needs, when all else is there.
+inline void prepare_items(BackwardParameters& p) {
+  const auto at_least_one = [](int number) { return number > 0 ? number : 1; };
+  const int key_tiles = at_least_one(p.key_tiles);
+  const int groups = at_least_one(p.items / key_tiles);
+  p.places = ItemPlaces(key_tiles, groups, p.order);
+  p.head_items = at_least_one(p.heads / p.heads_per_item);
+  p.by.head_items = Divisor(p.head_items);
+  p.by.heads_per_kv = Divisor(at_least_one(p.heads / at_least_one(p.heads_kv)));
+  p.by.heads_per_mask = Divisor(p.mask_heads_per_head);
+  p.by.heads_per_list = Divisor(p.list_heads_per_head);
+  p.by.key_tiles = Divisor(key_tiles);
+  p.most_grouped_keys = p.running / groups * p.block_n;
+}
 
 }  // namespace flashdma_bwd

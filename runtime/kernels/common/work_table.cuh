@@ -148,9 +148,8 @@ class WorkTableWriter {
   __device__ void run() {
     __shared__ Shared shared;
     item_steps_ = items_ <= kItemsInShared ? shared.item_steps : p.item_steps;
-    order_ = order_of_items(p, groups(), p.block_n);
-#pragma unroll 1
-    for (int i = thread_; i < items_; i += kTableThreads) item_steps_[i] = steps_of_item(p, p.whole_items + i);
+    grouped_ = stays_grouped(p);
+    find_steps();
     __syncthreads();
     const bool chooses = p.piece_steps == 0;
     int piece_steps = chooses ? kAllSteps : p.piece_steps;
@@ -174,12 +173,52 @@ class WorkTableWriter {
   }
 
  private:
-  __device__ int groups() const {
-    return p.items / p.key_tiles;
+  /// The steps of all items.
+  __device__ void find_steps() const {
+    if (p.list_counts != nullptr && (p.active_keys == nullptr || p.key_orders != nullptr)) {
+      find_listed_steps();
+      return;
+    }
+#pragma unroll 1
+    for (int i = thread_; i < items_; i += kTableThreads) item_steps_[i] = steps_of_item(p, p.whole_items + i);
   }
+  /// The same where lists say how many tiles there are. Beside kernels that keep the memory busy a read takes two
+  /// microseconds: those of several items are under way at once, and depend on nothing.
+  __device__ void find_listed_steps() const {
+    constexpr int kAtOnce = 4;
+#pragma unroll 1
+    for (int first = thread_; first < items_; first += kAtOnce * kTableThreads) {
+      int keys[kAtOnce];  // from the tile's first on
+      int steps[kAtOnce], head[kAtOnce], first_list[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const ItemPlace place = place_of(min(first + k * kTableThreads, items_ - 1));
+        const int batch = p.by.head_items.quotient(place.group);
+        head[k] = (place.group - batch * p.head_items) * p.heads_per_item;
+        first_list[k] = batch * p.list_heads * p.key_tiles + place.key_tile;
+        steps[k] = 0;
+        keys[k] = sequence_of(p, batch).length_k;
+        if (p.active_keys != nullptr) {
+          const int mask = batch * p.compact_batch_stride + p.by.heads_per_mask.quotient(head[k]);
+          const auto order = *reinterpret_cast<const int2*>(p.key_orders + mask);
+          keys[k] = order.y != 0 ? keys[k] : order.x;
+        }
+        keys[k] -= place.key_tile * p.block_n;
+      }
+#pragma unroll 1
+      for (int h = 0; h < p.heads_per_item; ++h)
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k)
+          steps[k] += p.list_counts[first_list[k] + p.by.heads_per_list.quotient(head[k] + h) * p.key_tiles];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        if (const int item = first + k * kTableThreads; item < items_) item_steps_[item] = keys[k] > 0 ? steps[k] : -1;
+    }
+  }
+
   /// Of the item-th of the table's.
   __device__ ItemPlace place_of(int item) const {
-    return place_of_item(p.whole_items + item, p.key_tiles, groups(), order_);
+    return place_of_item(p, p.whole_items + item, grouped_);
   }
 
   __device__ SplitTally tally_of(int piece_steps, int first, int step) const {
@@ -449,7 +488,7 @@ class WorkTableWriter {
   const BackwardParameters& p;
   int items_;  ///< of the table, counted from the first after the whole ones
   std::int32_t* item_steps_ = nullptr;
-  ItemOrder order_;
+  bool grouped_ = false;
   int thread_;
 };
 

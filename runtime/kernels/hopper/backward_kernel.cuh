@@ -60,7 +60,7 @@ class Backward {
       }
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
-      Consumer<kConfig>(p, shared_, state, warpgroup - 1).run();
+      Consumer<kConfig>(p, maps, shared_, state, warpgroup - 1).run();
     }
   }
 

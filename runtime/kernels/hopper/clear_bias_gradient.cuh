@@ -27,7 +27,7 @@ class BiasGradientClearer {
     if (lane == 0) {
       KeyItem& cleared = state.cleared_item;
       cleared.key_tile = key_tile;
-      cleared.head_item = own.batch * (p.heads / p.heads_per_item) + own.head_item;
+      cleared.head_item = own.batch * p.head_items + own.head_item;
       take_whole(cleared);
       if (!find_placed_item(cleared, p, G::kN)) cleared.keys = 0;
     }

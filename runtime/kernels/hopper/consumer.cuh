@@ -23,6 +23,7 @@
 #include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
+#include "hopper/tensor_maps.hpp"
 #include "hopper/transposed_product.cuh"
 #include "hopper/wgmma.cuh"
 
@@ -84,9 +85,9 @@ class Consumer {
   static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
  public:
-  __device__ __forceinline__ Consumer(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state,
-                                      int consumer)
-      : p(parameters), shared_(shared), state(shared_state), consumer_(consumer) {}
+  __device__ __forceinline__ Consumer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                      std::uint32_t shared, State& shared_state, int consumer)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
     if constexpr (kKeyBias) clear_bias_sums();
@@ -117,6 +118,7 @@ class Consumer {
       ValueOperand values;
       if constexpr (kValueInRegisters) load_values(values);
       finish_scores(i, values, lse, mask, probability, d_score, probabilities);
+      if constexpr (G::kSeveralItems) free_d_query_buffer();
       while (true) {
         const bool queries_came = take_step(i, last_slot, probability, d_score, probabilities, d_k, d_v);
         last_slot = slot_;
@@ -135,7 +137,10 @@ class Consumer {
       }
       write_gradients(i - 1, d_k, d_v);
     }
+    // Read anew, for the registers that it would take through the loop.
+    if constexpr (!G::kSeveralItems) i = __reduce_max_sync(0xffffffffu, state.step_counts[0]);
     if (i > 0) {
+      free_d_query_buffer();
       DQuery d_q;
       wait_for_d_scores(i - 1);
       ptx::wgmma_fence();
@@ -668,7 +673,7 @@ class Consumer {
   // --- dK and dV ---
 
   /// They leave by way of the warp's part of the buffer of dQ: that of step i is handed over with the next item's first
-  /// step, that of the step before must have been read.
+  /// step, behind free_d_query_buffer(); that of the step before must have been read.
   __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
     const KeyItem& item = state.items[slot_];
 #pragma unroll
@@ -684,14 +689,24 @@ class Consumer {
     static_assert(Tile::kBytes <= G::kDQueryBytes / 4);
     const std::uint32_t staging = shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4);
     wait(state.d_query_empty[consumer_], i & 1);
-    write_key_gradient_rows<Tile, kType>(p, item, p.d_v, d_v, staging, 0, row);
-    write_key_gradient_rows<Tile, kType>(p, item, p.d_k, d_k, staging, 0, row);
+    write_key_gradient_rows<Tile, kType>(p, item, p.d_v, maps.d_v, d_v, staging, 0, row);
+    constexpr bool kBothFit = 2 * Tile::kBytes <= G::kDQueryBytes / 4;
+    if constexpr (!kBothFit) wait_for_gradient_stores();
+    write_key_gradient_rows<Tile, kType>(p, item, p.d_k, maps.d_k, d_k, staging + (kBothFit ? Tile::kBytes : 0), 0,
+                                         row);
+  }
+
+  /// Until the last item's gradients have left the buffer of dQ.
+  __device__ __forceinline__ void free_d_query_buffer() const {
+    wait_for_gradient_stores();
+    __syncwarp();
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
   static constexpr int kNoHead = -1;               ///< the head at work before the first
 
   const BackwardParameters& p;
+  const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
   int consumer_;

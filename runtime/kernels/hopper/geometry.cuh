@@ -76,6 +76,7 @@ struct Geometry {
   static constexpr int kM = kTile.block_m;
   static constexpr int kN = kTile.block_n;
   static constexpr int kD = kConfig.head_dim;
+  static constexpr int kGradientBoxRows = 16;  ///< of what is stored of dK and dV at once: a warp's
   static constexpr int kConsumers = kTile.consumer_warpgroups;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroupThreads;
   static constexpr int kConsumerWarps = kConsumers * 4;

@@ -52,6 +52,7 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
   constexpr MapBoxes kBoxes{{G::kM, G::QueryTile::kPanelColumns},
                             {G::kN / kCtas, G::KeyTile::kPanelColumns},
                             {G::kN / kCtas, G::ValueTile::kPanelColumns},
+                            {G::kGradientBoxRows, widest_panel(G::kD)},
                             G::kM,
                             kMask,
                             kConfig.bias == BiasKind::tile ? MapBox{G::kM, 64} : MapBox{0, 0}};

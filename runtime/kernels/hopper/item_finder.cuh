@@ -10,21 +10,30 @@
 namespace flashdma_bwd::hopper {
 
 /// Zeros for an item's keys in rows of `kChunks` 16-byte chunks a lane, `stride` elements apart; `rows`: the lane's
-/// first chunk of the sequence's first key. One warp, whose stores follow each other at once: nothing is found for each
-/// row but, where the keys are scattered, the key.
+/// first chunk of the sequence's first key. One warp, whose stores follow each other at once: what comes next waits for
+/// them, and a warp beside others issues an instruction in some 16 clocks. Where the keys are neighbours a store takes
+/// three.
 template <int kChunks, int kLanesOfRow, class Element>
 __device__ __forceinline__ void clear_rows(const KeyItem& item, Element* rows, std::int64_t stride) {
   const std::int32_t* const active = item.active;
   const int first_position = item.first_position;
   const int keys = item.keys;
-#pragma unroll 2
-  for (int row = ptx::fresh_thread_index() % 32 / kLanesOfRow; row < keys; row += 32 / kLanesOfRow) {
-    const int key = active != nullptr ? active[row] : first_position + row;
-    if (key == kPastEnd) continue;
-    auto* const chunks = reinterpret_cast<uint4*>(rows + key * stride);
+  constexpr int kRowsAtOnce = 32 / kLanesOfRow;
+  const int first_row = ptx::fresh_thread_index() % 32 / kLanesOfRow;
+  const auto clear = [](Element* row) {
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) chunks[chunk] = uint4{0, 0, 0, 0};
+    for (int chunk = 0; chunk < kChunks; ++chunk) reinterpret_cast<uint4*>(row)[chunk] = uint4{0, 0, 0, 0};
+  };
+  if (active == nullptr) {
+    Element* at = rows + (first_position + first_row) * stride;
+    const std::int64_t step = kRowsAtOnce * stride;
+#pragma unroll 8
+    for (int left = (keys - first_row + kRowsAtOnce - 1) / kRowsAtOnce; left > 0; --left, at += step) clear(at);
+    return;
   }
+#pragma unroll 2
+  for (int row = first_row; row < keys; row += kRowsAtOnce)
+    if (const int key = active[row]; key != kPastEnd) clear(rows + key * stride);
 }
 
 /// Writes zeros for an item's keys. One warp.

@@ -6,6 +6,7 @@
 #include "common/numeric.cuh"
 #include "hopper/consumer_warp.cuh"
 #include "hopper/ptx.cuh"
+#include "hopper/tensor_maps.hpp"
 
 namespace flashdma_bwd::hopper {
 
@@ -29,12 +30,37 @@ __device__ __forceinline__ void write_partial_key_gradient(const BackwardParamet
   }
 }
 
+/// Starts to store rows of dK or dV, which all fences are behind, from the panels of `Tile` at `source`; `first_row`:
+/// of an item whose keys are neighbours. One thread, a bulk group of its own.
+template <class Tile>
+__device__ __forceinline__ void start_gradient_store(const BackwardParameters& p, const KeyItem& item,
+                                                     const CUtensorMap& map, std::uint32_t source, int first_row) {
+  if (first_row >= item.keys) return;
+  const SequenceRows& s = item.sequence;
+  const int row = p.seqlen_k - s.length_k + item.first_position + first_row;
+  const int end_row = static_cast<int>(s.row_k) + s.length_k;
+  const int batch = p.cu_seqlens_k != nullptr ? 0 : item.batch;
+#pragma unroll
+  for (int panel = 0; panel < Tile::kPanels; ++panel)
+    if (panel * Tile::kPanelColumns < p.head_dim)
+      ptx::cp_async_bulk_tensor_5d_store(map, {panel * Tile::kPanelColumns, row, end_row, item.head_kv, batch},
+                                         source + panel * Tile::kPanelBytes, ptx::kEvictFirst);
+  ptx::cp_async_bulk_commit_group();
+}
+
+/// Until what the warp's lane 0 has started to store has been read. The warp writes there behind a __syncwarp().
+__device__ __forceinline__ void wait_for_gradient_stores() {
+  if (ptx::fresh_thread_index() % 32 == 0) ptx::cp_async_bulk_wait_group_read();
+}
+
 /// 16-bit rows of the warp's 16 keys, by way of rows `staging_row` on of the tile `staging` in shared memory, which
-/// nobody else uses any more. `first_row`: of the item.
+/// nobody else uses any more. Rows of neighbours leave later by `map`, those of scattered keys at once. `first_row`: of
+/// the item.
 template <class Tile, DataType kType, int kHalf>
 __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters& p, const KeyItem& item,
-                                                        const TensorView& tensor, const float (&values)[kHalf],
-                                                        std::uint32_t staging, int staging_row, int first_row) {
+                                                        const TensorView& tensor, const CUtensorMap& map,
+                                                        const float (&values)[kHalf], std::uint32_t staging,
+                                                        int staging_row, int first_row) {
   const int lane = ptx::fresh_thread_index() % 32;
   __syncwarp();
 #pragma unroll
@@ -45,12 +71,17 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
     for (int i = 0; i < 4; ++i) packed[i] = pack<kType>(values[c * 8 + i * 2], values[c * 8 + i * 2 + 1]);
     ptx::stmatrix_x4(staging + Tile::chunk_offset(staging_row + at.row, c * 2 + at.column), packed);
   }
+  const std::int32_t* const active = item.active;
+  if (active == nullptr) {
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (lane == 0) start_gradient_store<Tile>(p, item, map, staging + staging_row * Tile::kRowBytes, first_row);
+    return;
+  }
   __syncwarp();
   // What is the same for all rows is found once: divisions take longer than the stores.
   std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
   const std::int64_t stride = tensor.stride_row;
-  const std::int32_t* const active = item.active;
-  const int first_position = item.first_position;
   const int keys = item.keys;
   const int columns = p.head_dim;
   constexpr int kChunks = kHalf / 4;
@@ -60,7 +91,7 @@ __device__ __forceinline__ void write_key_gradient_rows(const BackwardParameters
     const int row = (lane + i * 32) / kChunks;
     const int chunk = (lane + i * 32) % kChunks;
     if (first_row + row >= keys || chunk * 8 >= columns) continue;
-    const int key = active != nullptr ? active[first_row + row] : first_position + first_row + row;
+    const int key = active[first_row + row];
     if (key == kPastEnd) continue;
     *reinterpret_cast<uint4*>(rows + key * stride + chunk * 8) =
         ptx::ld_shared_v4(staging + Tile::chunk_offset(staging_row + row, chunk));

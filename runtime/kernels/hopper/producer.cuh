@@ -2,8 +2,9 @@
 // finds items (item_finder.cuh) or clears dBias (clear_bias_gradient.cuh).
 //
 // Where a CTA takes several items, steps are numbered through all of them, and so are the buffers' uses: the next item
-// is found when the loads of the last one's steps have been issued, no earlier, for items are of unequal length and
-// whoever is free first shall have the next one. What makes room for it is known from the barriers of the steps:
+// is asked for when the last one's steps but for one have been loaded, or all of few, no earlier, for items are of
+// unequal length and whoever is free first shall have the next one: finding it takes some microseconds. What makes room
+// for it is known from the barriers of the steps:
 // - its slot and its K's, two items ago: when the first step of the item in between is done, which has added the last
 //   dQ of the one before it and follows the writing of its gradients;
 // - V's buffer: when dS of the last item's last step is there, whose dP was the last product to read it.
@@ -38,7 +39,13 @@ class Loader {
         // The first was found with the item.
         if (state.item_head > 0) find_head(state.walks[slot_], item(), p, state.item_head, G::kM, G::kN);
         const int count = state.walks[slot_].count;
-        for (int i = 0; i < count; ++i, ++index) load_step(index, i);
+        for (int i = 0; i < count; ++i, ++index) {
+          if constexpr (G::kSeveralItems)
+            if (asks_before_last_step(index - state.first_step + 1) &&
+                index - state.first_step + 1 == state.step_counts[slot_])
+              ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
+          load_step(index, i);
+        }
       }
     }
   }
@@ -50,12 +57,15 @@ class Loader {
   __device__ __forceinline__ bool find_item(int index) {
     slot_ = state.item_number % G::kItemSlots;
     if constexpr (G::kSeveralItems) {
-      // Further back the loads of the last item's steps have waited already.
-      if (state.item_number >= G::kItemSlots && index - state.first_step <= G::kQueryStages) {
-        const RingPosition<G::kQueryStages> query(state.first_step);
-        ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
+      const int steps = index - state.first_step;  // of the last item
+      if (state.item_number == 0 || !asks_before_last_step(steps)) {
+        // Further back the loads of the last item's steps have waited already.
+        if (state.item_number >= G::kItemSlots && steps <= G::kQueryStages) {
+          const RingPosition<G::kQueryStages> query(state.first_step);
+          ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity);
+        }
+        ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
       }
-      ptx::mbarrier_arrive(ptx::shared_address(&state.item_wanted));
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.item_full[slot_]), state.item_number / G::kItemSlots & 1);
     } else {
       if (state.item_number > 0) return false;
@@ -63,6 +73,10 @@ class Loader {
     }
     return state.step_counts[slot_] > 0;
   }
+
+  /// Whether the item after one of so many steps is asked for before its last step is loaded: the step before that has
+  /// waited for what makes room then.
+  static __device__ __forceinline__ bool asks_before_last_step(int steps) { return steps > G::kQueryStages + 1; }
 
   /// Loads what the index-th step of all needs, the i-th of the walk.
   __device__ __forceinline__ void load_step(int index, int i) {

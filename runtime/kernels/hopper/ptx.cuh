@@ -189,6 +189,14 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d_store(const CUtensorMap&
       "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(source), "l"(policy)
       : "memory");
 }
+__device__ __forceinline__ void cp_async_bulk_tensor_5d_store(const CUtensorMap& map, const int (&at)[5],
+                                                              std::uint32_t source, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%1, %2, %3, %4, %5}], [%6], %7;\n" ::
+          "l"(&map),
+      "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4]), "r"(source), "l"(policy)
+      : "memory");
+}
 /// Adds `bytes` of float32 in shared memory to those at `destination`.
 __device__ __forceinline__ void cp_reduce_async_bulk_add(float* destination, std::uint32_t source, std::uint32_t bytes,
                                                          std::uint64_t policy) {

@@ -13,6 +13,8 @@ __device__ __forceinline__ void prefetch_maps(const TensorMaps& maps) {
   ptx::prefetch_tensormap(maps.d_out);
   ptx::prefetch_tensormap(maps.k);
   ptx::prefetch_tensormap(maps.v);
+  ptx::prefetch_tensormap(maps.d_k);
+  ptx::prefetch_tensormap(maps.d_v);
   ptx::prefetch_tensormap(maps.lse);
   ptx::prefetch_tensormap(maps.row_dot);
 }

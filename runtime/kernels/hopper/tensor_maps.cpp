@@ -131,6 +131,8 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   run(maps.d_out, p.d_out, queries, boxes.query);
   run(maps.k, p.k, keys, boxes.key);
   run(maps.v, p.v, keys, boxes.value);
+  run(maps.d_k, p.d_k, keys, boxes.key_gradient);
+  run(maps.d_v, p.d_v, keys, boxes.key_gradient);
   for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
     if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
   if (error == cudaSuccess && boxes.mask.rows != 0 && p.mask_words != nullptr && p.query_atoms > 0)

@@ -11,7 +11,8 @@
 //
 // Row and end have the same stride, and the map's address lies `longest` rows before the tensor's: row r of a sequence
 // is at coordinates (column, longest - length + r, end). (The trick is known as a ragged tensor map; Triton's
-// tools/ragged_tma.py uses it for grouped products.) A tile bias is read by such a map, too: its columns are keys, its
+// tools/ragged_tma.py uses it for grouped products.) dK and dV are stored by such maps: what of a box lies past a
+// sequence's end is not written. A tile bias is read by such a map, too: its columns are keys, its
 // rows queries, of which a sequence has the first `length`. Its gradient is stored by a map of four dimensions, without
 // the end: what lies past it in the tensor is written, too. LSE and D are scratch of [heads][scratch_rows] float32;
 // their maps have these two dimensions. A mask's words, each of 64 keys, have those of queries, key atoms and masks.
@@ -31,6 +32,7 @@ namespace flashdma_bwd::hopper {
 
 struct TensorMaps {
   CUtensorMap q, d_out, k, v, lse, row_dot;
+  CUtensorMap d_k, d_v;
   CUtensorMap mask;          ///< of a problem with bits of pairs
   CUtensorMap bias, d_bias;  ///< of a kernel with a tile bias; d_bias if its gradient is wanted
 };
@@ -42,6 +44,7 @@ struct MapBox {
 };
 struct MapBoxes {
   MapBox query, key, value;  ///< dO's are Q's
+  MapBox key_gradient;       ///< of dK and dV
   int statistics;            ///< queries of which LSE or D is copied at once
   MapBox mask;               ///< key atoms x queries; no rows: the kernel reads the words itself
   MapBox pair;               ///< of a tile bias; no rows: the kernel has none

@@ -18,6 +18,8 @@ enum class Role {
 /// Named barriers of a warpgroup of its own; 0 is the CTA's.
 inline constexpr int kKeyOwnerBarrier = 1;
 inline constexpr int kValueOwnerBarrier = 2;
+template <Role kRole>
+inline constexpr int kBarrier = kRole == Role::key ? kKeyOwnerBarrier : kValueOwnerBarrier;
 
 /// `Geometry`: of the kernel. A share of dQ goes to global memory in parts: the first by way of the reducer, the others
 /// are added by the warpgroup itself, for neither way alone is fast enough (NOTES.md).
@@ -44,8 +46,9 @@ class Owner {
   using DOutRing = RingPosition<G::kDOutStages>;
   using DScoreRing = RingPosition<G::kDScoreStages>;
 
-  __device__ __forceinline__ Owner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : p(parameters), shared_(shared), state(shared_state) {}
+  __device__ __forceinline__ Owner(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                   std::uint32_t shared, State& shared_state)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state) {}
 
   // --- Tiles of step i, as lower halves of descriptors ---
 
@@ -124,6 +127,7 @@ class Owner {
   }
 
   const BackwardParameters& p;
+  const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
 };

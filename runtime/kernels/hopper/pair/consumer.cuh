@@ -34,6 +34,7 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   using Base::kM;
   using Base::kShare;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -165,15 +166,17 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
 
   /// By way of the tile `staging`, which all products have read.
   template <class Tile>
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial, Gradient& values,
-                                                 std::uint32_t staging) const {
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, float* partial,
+                                                 Gradient& values, std::uint32_t staging) const {
     const int part = (rank() * 4 + warp()) * 2 + kShare;
     if (state.item.pieces > 1 && !add_pieces<kD / 2>(p, state.item, part, kCtas * 4 * 2, values)) return;
     const int row = warp() * 16;
     if (partial != nullptr)
       write_partial_key_gradient(p, state.item, partial, values, rank() * G::kKeys + row);
     else
-      write_key_gradient_rows<Tile, kType>(p, state.item, tensor, values, staging, row, rank() * G::kKeys + row);
+      write_key_gradient_rows<Tile, kType>(p, state.item, tensor, map, values, staging, row, rank() * G::kKeys + row);
+    // Shared memory must outlive the copies.
+    wait_for_gradient_stores();
   }
 
   // --- P, from lane to lane ---

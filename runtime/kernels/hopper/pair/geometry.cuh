@@ -49,6 +49,7 @@ struct Geometry {
   static constexpr int kM = kTile.block_m;
   static constexpr int kN = kTile.block_n;  ///< of the item
   static constexpr int kD = kConfig.head_dim;
+  static constexpr int kGradientBoxRows = 16;  ///< of what is stored of dK and dV at once: a warp's
   static constexpr int kThreads = threads_per_block(kTile);
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;

@@ -15,6 +15,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using Base::kM;
   using Base::kSoftcap;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -33,8 +34,9 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using Words = owners::ProbabilityWords<kConfig>;
 
  public:
-  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
+  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                      std::uint32_t shared, State& shared_state)
+      : Base(parameters, tensor_maps, shared, shared_state) {}
 
   __device__ __forceinline__ void run() {
     Gradient d_k;
@@ -84,7 +86,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
-    this->template write_gradient<QueryTile>(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
+    this->template write_gradient<QueryTile>(p.d_k, maps.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
   }
 
  private:

@@ -15,6 +15,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using Base::kM;
   using Base::kSoftcap;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -30,8 +31,9 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using typename Base::State;
 
  public:
-  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
+  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                        std::uint32_t shared, State& shared_state)
+      : Base(parameters, tensor_maps, shared, shared_state) {}
 
   __device__ __forceinline__ void run() {
     Gradient d_v;
@@ -76,7 +78,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       this->finish_d_query(steps - 1);
     }
     // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
-    this->template write_gradient<typename G::ValueTile>(p.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
+    this->template write_gradient<typename G::ValueTile>(p.d_v, maps.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
   }
 
  private:

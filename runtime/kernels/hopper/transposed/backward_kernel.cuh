@@ -55,9 +55,9 @@ class Backward {
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
       if (warpgroup == 1)
-        ValueOwner<kConfig>(p, shared_, state).run();
+        ValueOwner<kConfig>(p, maps, shared_, state).run();
       else
-        KeyOwner<kConfig>(p, shared_, state).run();
+        KeyOwner<kConfig>(p, maps, shared_, state).run();
     }
   }
 

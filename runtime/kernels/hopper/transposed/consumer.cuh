@@ -33,6 +33,7 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   using Base::kM;
   using Base::kShare;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -113,8 +114,8 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   // --- dK and dV ---
 
   /// By way of the memory `staging` of a tile of 96 rows, which all products have read.
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, float* partial, Gradient& values,
-                                                 std::uint32_t staging) const {
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, float* partial,
+                                                 Gradient& values, std::uint32_t staging) const {
     static_assert(G::kRowBlocks == 3);
     const int part = kShare * 4 + warp();
     if (state.item.pieces > 1 && !add_pieces<kN / 2>(p, state.item, part, 2 * 4, values[0], values[1], values[2]))
@@ -122,7 +123,8 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
     if (partial != nullptr)
       write_partial_rows<G::kRowBlocks, kN / 2>(p, state.item, partial, values, warp());
     else
-      write_rows<ValueTile, kType, G::kRowBlocks, kN / 2>(p, state.item, tensor, values, staging, warp());
+      write_rows<ValueTile, kType, G::kRowBlocks, kN / 2>(p, state.item, tensor, map, values, staging, warp(),
+                                                          owners::kBarrier<kRole>);
   }
 
   // --- P, from lane to lane ---

@@ -50,6 +50,7 @@ struct Geometry {
   static constexpr int kM = kTile.block_m;
   static constexpr int kN = kTile.block_n;
   static constexpr int kD = kConfig.head_dim;
+  static constexpr int kGradientBoxRows = kN;  ///< of what is stored of dK and dV at once
   static_assert(kM == 64 && kN == 96 && kD % 64 == 0);
   static constexpr int kThreads = threads_per_block(kTile);
   static constexpr int kQueryStages = kTile.q_stages;

@@ -14,6 +14,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using Base::kM;
   using Base::kN;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -32,8 +33,9 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   using Words = owners::ProbabilityWords<kConfig>;
 
  public:
-  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
+  __device__ __forceinline__ KeyOwner(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                      std::uint32_t shared, State& shared_state)
+      : Base(parameters, tensor_maps, shared, shared_state) {}
 
   __device__ __forceinline__ void run() {
     Gradient d_k;
@@ -87,7 +89,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     static_assert(ValueTile::kBytes <= G::kQueryStages * QueryTile::kBytes);
-    this->write_gradient(p.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
+    this->write_gradient(p.d_k, maps.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
   }
 
  private:

@@ -15,6 +15,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using Base::kN;
   using Base::kSoftcap;
   using Base::kType;
+  using Base::maps;
   using Base::p;
   using Base::shared_;
   using Base::state;
@@ -35,8 +36,9 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using Packed = std::uint32_t[kSoftcap ? kN / 16 : 1][4];
 
  public:
-  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, std::uint32_t shared, State& shared_state)
-      : Base(parameters, shared, shared_state) {}
+  __device__ __forceinline__ ValueOwner(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                        std::uint32_t shared, State& shared_state)
+      : Base(parameters, tensor_maps, shared, shared_state) {}
 
   __device__ __forceinline__ void run() {
     Gradient d_v;
@@ -73,7 +75,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       add_d_query(steps - 1, false);
     }
     // V has been read by the key owner's products, which were finished before the last dS.
-    this->write_gradient(p.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
+    this->write_gradient(p.d_v, maps.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
   }
 
  private:

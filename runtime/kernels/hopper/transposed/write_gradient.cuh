@@ -3,6 +3,7 @@
 
 #include "common/item.cuh"
 #include "common/numeric.cuh"
+#include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper::transposed {
@@ -36,11 +37,12 @@ __device__ __forceinline__ void write_partial_rows(const BackwardParameters& p, 
 }
 
 /// 16-bit rows, by way of the warp's columns of the tile `staging` in shared memory, which nobody else uses any more.
-/// The warps are independent of each other: a piece may be the last for some of them only.
+/// Rows of neighbours leave by `map` when all of the warpgroup have met at `barrier`, but for pieces: there the warps
+/// are independent of each other, for a piece may be the last for some of them only.
 template <class Tile, DataType kType, int kRowBlocks, int kCount>
 __device__ __forceinline__ void write_rows(const BackwardParameters& p, const KeyItem& item, const TensorView& tensor,
-                                           const RowBlocks<kRowBlocks, kCount>& values, std::uint32_t staging,
-                                           int warp) {
+                                           const CUtensorMap& map, const RowBlocks<kRowBlocks, kCount>& values,
+                                           std::uint32_t staging, int warp, int barrier) {
   constexpr int kKeys = kCount * 2;
   static_assert(Tile::kRows == kKeys && Tile::kColumns == kRowBlocks * 64);
   const int lane = ptx::fresh_thread_index() % 32;
@@ -57,6 +59,16 @@ __device__ __forceinline__ void write_rows(const BackwardParameters& p, const Ke
       const int key = k * 16 + lane / 16 * 8 + lane % 8;
       ptx::stmatrix_x4_trans(staging + Tile::chunk_offset(key, block * 8 + warp * 2 + lane / 8 % 2), packed);
     }
+  if (item.active == nullptr && item.pieces == 1) {
+    ptx::fence_proxy_async();
+    ptx::barrier_sync(barrier, kWarpgroupThreads);
+    if (warp == 0 && lane == 0) {
+      start_gradient_store<Tile>(p, item, map, staging, 0);
+      // Shared memory must outlive the copies.
+      ptx::cp_async_bulk_wait_group_read();
+    }
+    return;
+  }
   __syncwarp();
   std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
   const std::int64_t stride = tensor.stride_row;

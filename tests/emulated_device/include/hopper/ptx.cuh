@@ -90,6 +90,10 @@ inline void cp_async_bulk_tensor_4d_store(const CUtensorMap& map, const int (&at
                                           std::uint64_t) {
   emulated::copy_box_to_global(&map, at, 4, source);
 }
+inline void cp_async_bulk_tensor_5d_store(const CUtensorMap& map, const int (&at)[5], std::uint32_t source,
+                                          std::uint64_t) {
+  emulated::copy_box_to_global(&map, at, 5, source);
+}
 inline void cp_reduce_async_bulk_add(float* destination, std::uint32_t source, std::uint32_t bytes, std::uint64_t) {
   emulated::add_bulk(destination, source, bytes);
 }
