@@ -286,6 +286,58 @@ TEST_CASE("few items whose steps only the device knows are cut so that all CTAs 
   CHECK(uncut > 10);
 }
 
+TEST_CASE(
+    "the steps of listed items are those of their heads' lists, and -1 behind the keys that are in a mask's order") {
+  std::mt19937 generator(71);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int tables = 0, without_keys = 0, natural = 0;
+  for (int round = 0; round < 60; ++round) {
+    Table table;
+    BackwardParameters& p = table.p;
+    p.batch = draw(1, 3);
+    // Heads share a list of their mask's, some of them in an item.
+    p.heads_per_item = draw(1, 2);
+    p.list_heads_per_head = p.mask_heads_per_head = p.heads_per_item * draw(1, 2);
+    p.list_heads = draw(1, 3);
+    p.heads = p.list_heads * p.list_heads_per_head;
+    p.heads_kv = p.list_heads;
+    p.block_m = 64;
+    p.block_n = 128;
+    p.seqlen_q = 4096;
+    p.seqlen_k = draw(100, 3000);
+    p.head_dim = 64;
+    p.scratch_rows = p.seqlen_q;
+    p.running = draw(2, 40);
+    lay_out(p);
+    for (int list = 0; list < p.batch * p.list_heads * p.key_tiles; ++list) {
+      table.counts.push_back(draw(0, 2) == 0 ? 0 : draw(0, p.query_tiles));
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+    }
+    p.list_entries = table.entries.data();
+    p.list_counts = table.counts.data();
+    // One order for all sequences, or one for each.
+    p.compact_batch_stride = p.active_batch_stride = draw(0, 1) == 0 ? 0 : p.list_heads;
+    std::vector<KeyOrder> orders;
+    for (int mask = 0; mask < p.batch * p.list_heads; ++mask)
+      orders.push_back(draw(0, 2) == 0 ? KeyOrder{p.seqlen_k, 1, 0, 0} : KeyOrder{draw(0, p.seqlen_k), 0, 0, 0});
+    std::vector<std::int32_t> keys(static_cast<std::size_t>(p.batch * p.list_heads * p.seqlen_k));
+    p.key_orders = orders.data();
+    p.active_keys = keys.data();
+    const Split split = split_items(p, {.masked = true});
+    if (split.slots == 0) continue;
+    INFO("round " << round << ": " << p.items << " items on " << p.running);
+    table.write(split);
+    check_table(table);
+    ++tables;
+    without_keys += entries_of(table).size() < static_cast<std::size_t>(p.items - p.whole_items) ? 1 : 0;
+    natural += orders.front().natural;
+  }
+  CAPTURE(tables, without_keys, natural);
+  CHECK(tables > 30);
+  CHECK(without_keys > 5);
+  CHECK(natural > 5);
+}
+
 TEST_CASE("equal items, and those that all start at once, stay in their order") {
   SplitTally tally;
   tally.add(10, kAllSteps, 1000);
