@@ -25,8 +25,9 @@ RESULTS = BENCH_FOLDER / "results"
 HEAD_DIM_32 = ["b=2 h=64 d=32 s=8192", "b=2 h=64 d=32 s=8192 causal"]
 # d 64 and d 128 are among the features.
 DETERMINISTIC = [
-    f"{problem}{deterministic}"
-    for problem in ("b=2 h=8 d=256 s=8192", "b=2 h=8 d=256 s=8192 causal", "b=2 h=11 d=192 s=8192 causal", "b=2 h=21 d=96 s=8192")
+    f"b=2 h={heads} d={d} s=8192{causal}{deterministic}"
+    for d, heads in ((32, 64), (96, 21), (192, 11), (256, 8))
+    for causal in ("", " causal")
     for deterministic in ("", " deterministic")
 ]
 # The head dims that FA2 has, short and long.

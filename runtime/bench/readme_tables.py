@@ -140,17 +140,17 @@ def features():
         f"{text} | {both('b=2 h=32 d=64 s=8192', word)} | {both('b=2 h=16 d=128 s=8192', word)}" for word, text in what.items()
     ]
     wide, packed = "b=2 h=11 d=192 s=8192", "b=8 h=16 d=128 s=2048"
-    turns = {result["problem"]: result["ms"] for result in results("h200_deterministic")["results"]} | ms
+    turns = {result["problem"]: result["ms"] for result in results("h200_deterministic")["results"]}
 
     def in_turns(base):
-        return turns[f"{base} deterministic"] / turns[base]
+        return " · ".join(f"{turns[f'{of} deterministic'] / turns[of]:.2f}" for of in (base, f"{base} causal"))
 
     heads = ms["b=4 h=32 hk=8 d=128 s=2048 causal"] / ms["b=4 h=32 d=128 s=2048 causal"]
     return (
         table(" | d 64 | d 128", rows)
         + f"\n\nWith d 192 a softcap costs {cost(wide, 'softcap=30'):.2f} (full). Deterministic mode costs "
-        f"{in_turns('b=2 h=21 d=96 s=8192'):.2f} with d 96 (full), {in_turns(wide):.2f} · {in_turns(wide + ' causal'):.2f} with d 192 and "
-        f"{in_turns('b=2 h=8 d=256 s=8192'):.2f} · {in_turns('b=2 h=8 d=256 s=8192 causal'):.2f} with d 256. 32 heads on 8 KV heads take {heads:.2f} of the time of 32 on 32\n"
+        f"{in_turns('b=2 h=64 d=32 s=8192')} with d 32, {in_turns('b=2 h=21 d=96 s=8192')} with d 96, {in_turns(wide)} with d 192 and "
+        f"{in_turns('b=2 h=8 d=256 s=8192')} with d 256. 32 heads on 8 KV heads take {heads:.2f} of the time of 32 on 32\n"
         f"(d 128, s=2048, causal), packed sequences of one length {cost(packed, 'packed'):.2f} · "
         f"{cost(packed + ' causal', 'packed'):.2f} of that of a batch."
     )
