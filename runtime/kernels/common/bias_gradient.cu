@@ -1,5 +1,6 @@
 // dBias as the caller wants it: sums of float32 scratch, and zeros where a main kernel writes visited tiles only.
 #include <algorithm>
+#include <type_traits>
 
 #include "common/launch_kernel.hpp"
 #include "common/launch_order.cuh"
@@ -13,7 +14,7 @@ namespace {
 using namespace side;
 
 /// Of a block of a reduction.
-constexpr int kMostThreads = 1024;
+constexpr int kMostThreads = 512;
 
 /// Position of an element of a BiasGradientOutput.
 struct PairIndex {
@@ -39,10 +40,14 @@ __device__ __forceinline__ PairIndex pair_index(const PairShape& shape, std::int
   return shape.size() <= 0xffffffff ? pair_index<std::uint32_t>(shape, index) : pair_index<std::int64_t>(shape, index);
 }
 
-__device__ __forceinline__ void store_pair(const BiasGradientOutput& output, const PairIndex& i, float value,
-                                           DataType type) {
-  const std::int64_t offset = i.batch * output.stride_batch + i.head * output.stride_head + i.row * output.stride_row +
-                              i.column * output.stride_column;
+/// The distance of an element of dBias from its first.
+__device__ __forceinline__ std::int64_t output_offset(const BiasGradientOutput& output, const PairIndex& i) {
+  return i.batch * output.stride_batch + i.head * output.stride_head + i.row * output.stride_row +
+         i.column * output.stride_column;
+}
+
+__device__ __forceinline__ void store_element(const BiasGradientOutput& output, std::int64_t offset, float value,
+                                              DataType type) {
   if (output.is_float)
     static_cast<float*>(output.data)[offset] = value;
   else
@@ -59,37 +64,42 @@ enum class Reduction {
   few_rows,
   /// A lane has one column, and reads kInFlight rows at once.
   many_rows,
-  /// The columns are added, too: a warp has one element, a lane every 32nd column.
+  /// The columns are added, too: a warp has one element, a lane every 32nd of those that are added to it.
   columns
 };
 __host__ __device__ constexpr int columns_of_lane(Reduction reduction) {
   return reduction == Reduction::many_rows ? 1 : kInFlight;
 }
 
-/// What is added to an element or, where columns are kept, to a warp's columns: terms, each a row of the source or,
-/// where columns are added, a part of one. Warps share them out. Each dimension is reduced whole or, the heads apart,
-/// not at all.
-struct ReducedPairs {
-  PairShape units;           ///< the output, in elements or a warp's columns of a row
-  PairShape terms;           ///< along each dimension; columns: parts of a row
-  PairShape step;            ///< from a warp's term to its next: the number of warps, written in the base of the terms
-  PairShape stride;          ///< of the source, in elements
-  std::int64_t columns = 0;  ///< of the source
-  int units_of_block = 1;
-  int warps = 1;  ///< of a unit
-};
-
-/// The number `of` as digits in the base of `shape`, of which the first has no end.
-__host__ __device__ PairShape digits(std::int64_t of, const PairShape& shape) {
-  PairShape d;
-  d.columns = of % shape.columns;
-  of /= shape.columns;
-  d.rows = of % shape.rows;
-  of /= shape.rows;
-  d.heads = of % shape.heads;
-  d.batch = of / shape.heads;
-  return d;
+constexpr int most_threads(Reduction reduction) {
+  return reduction == Reduction::few_rows ? kThreads : kMostThreads;
 }
+/// Of a multiprocessor, for which there must be registers. A warp with few rows loads but once, and waits for that.
+constexpr int warps_at_work(Reduction reduction) {
+  return reduction == Reduction::few_rows ? 40 : 32;
+}
+
+/// What is added to an element or, where columns are kept, to a warp's columns: terms, which warps share out. Those at
+/// equal distances are a run: the rows of all heads, or, where columns are added, too, their elements, 32 * kInFlight
+/// to a term. Rows that are kept have a run for each head.
+struct ReducedPairs {
+  PairShape units;   ///< the output, in elements or a warp's columns of a row
+  PairShape stride;  ///< between what they are the sums of; columns: a warp's
+  int columns = 0;   ///< of the output
+  int units_of_block = 1;
+  int warps = 1;                   ///< of a unit
+  int runs = 1;                    ///< of a batch entry
+  std::int64_t terms = 0;          ///< of all batch entries
+  std::int64_t run_terms = 0;      ///< of a run
+  std::int64_t run_elements = 0;   ///< of a run, where columns are added
+  std::int64_t term_stride = 0;    ///< between terms of a run
+  std::int64_t to_next_run = 0;    ///< from what would be one term more of a run
+  std::int64_t to_next_entry = 0;  ///< from what would be one run more of a batch entry
+  /// From a warp's term to its next.
+  std::int64_t step_terms = 0;
+  std::int64_t step_elements = 0;
+  int step_runs = 0;
+};
 
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
   constexpr int kFewRows = 4;
@@ -99,38 +109,75 @@ Reduction reduction_of(const PairShape& from, const PairShape& to) {
 
 ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const PairShape& to) {
   const std::int64_t warp_columns = 32 * columns_of_lane(reduction);
-  const std::int64_t parts = (from.columns + warp_columns - 1) / warp_columns;
   const bool adds_columns = reduction == Reduction::columns;
+  const std::int64_t heads = from.heads / to.heads;
+  const std::int64_t rows = from.rows / to.rows;
+  const std::int64_t row = from.columns;
+  const std::int64_t head_stride = from.rows * row;
+  const std::int64_t batch_stride = from.heads * head_stride;
+  const bool adds_rows = to.rows != from.rows || from.rows == 1;
   ReducedPairs r;
-  r.units = {to.batch, to.heads, to.rows, adds_columns ? 1 : parts};
-  r.terms = {from.batch / to.batch, from.heads / to.heads, from.rows / to.rows, adds_columns ? parts : 1};
-  r.stride = {from.heads * from.rows * from.columns, from.rows * from.columns, from.columns, warp_columns};
-  r.columns = from.columns;
-  // A warp is to have a few terms before its sums are added to the others'; few rows are one warp's.
-  constexpr int kTermsOfWarp = 8;
-  constexpr int kMostWarps = kMostThreads / 32;
+  r.units = {to.batch, to.heads, to.rows, adds_columns ? 1 : (row + warp_columns - 1) / warp_columns};
+  r.stride = {from.batch / to.batch * batch_stride, heads * head_stride, rows * row, warp_columns};
+  r.columns = static_cast<int>(to.columns);
+  const std::int64_t run_rows = adds_rows ? heads * rows : 1;
+  r.runs = static_cast<int>(adds_rows ? 1 : heads);
+  const std::int64_t run_stride = adds_rows ? run_rows * row : head_stride;
+  r.run_elements = run_rows * row;
+  r.run_terms = adds_columns ? (r.run_elements + warp_columns - 1) / warp_columns : run_rows;
+  r.term_stride = adds_columns ? warp_columns : row;
+  r.to_next_run = run_stride - r.run_terms * r.term_stride;
+  r.to_next_entry = batch_stride - r.runs * run_stride;
+  r.terms = from.batch / to.batch * r.runs * r.run_terms;
+  // Enough warps to keep the memory busy, of which each has some terms before its sums are added to the others'.
+  constexpr std::int64_t kEnoughWarps = 16384;
   if (reduction != Reduction::few_rows)
-    while (r.warps < kMostWarps && r.warps * kTermsOfWarp < r.terms.size()) r.warps *= 2;
+    while (r.warps < kMostThreads / 32 && r.warps * kInFlight < r.terms && r.units.size() * r.warps < kEnoughWarps)
+      r.warps *= 2;
   r.units_of_block = std::max(1, kThreads / 32 / r.warps);
-  r.step = digits(r.warps, r.terms);
+  const std::int64_t step_runs = r.warps / r.run_terms;
+  r.step_terms = r.warps % r.run_terms;
+  r.step_runs = static_cast<int>(step_runs % r.runs);
+  r.step_elements = r.step_terms * r.term_stride + r.step_runs * run_stride + step_runs / r.runs * batch_stride;
   return r;
 }
 
-/// The term of a warp, and its next.
-struct Term {
-  PairShape at;
-  __device__ __forceinline__ std::int64_t offset(const PairShape& stride) const {
-    return at.batch * stride.batch + at.heads * stride.heads + at.rows * stride.rows + at.columns * stride.columns;
+/// A warp's terms, one after the other. `Index` numbers all of a unit's.
+template <class Index>
+class TermCursor {
+ public:
+  __device__ __forceinline__ TermCursor(const ReducedPairs& r, const float* first, int warp)
+      : at_(first + warp * r.term_stride), term_(warp), run_terms_(static_cast<Index>(r.run_terms)) {
+    while (term_ >= run_terms_) leave_run(r);
   }
+  __device__ __forceinline__ const float* at() const { return at_; }
+  /// In the run.
+  __device__ __forceinline__ Index term() const { return term_; }
   __device__ __forceinline__ void advance(const ReducedPairs& r) {
-    at.columns += r.step.columns;
-    at.rows += r.step.rows;
-    at.heads += r.step.heads;
-    at.batch += r.step.batch;
-    if (at.columns >= r.terms.columns) at.columns -= r.terms.columns, ++at.rows;
-    if (at.rows >= r.terms.rows) at.rows -= r.terms.rows, ++at.heads;
-    if (at.heads >= r.terms.heads) at.heads -= r.terms.heads, ++at.batch;
+    at_ += r.step_elements;
+    term_ += static_cast<Index>(r.step_terms);
+    run_ += r.step_runs;
+    if (term_ >= run_terms_)
+      leave_run(r);
+    else if (run_ >= r.runs)
+      leave_entry(r);
   }
+
+ private:
+  __device__ __forceinline__ void leave_run(const ReducedPairs& r) {
+    term_ -= run_terms_;
+    at_ += r.to_next_run;
+    if (++run_ >= r.runs) leave_entry(r);
+  }
+  __device__ __forceinline__ void leave_entry(const ReducedPairs& r) {
+    run_ -= r.runs;
+    at_ += r.to_next_entry;
+  }
+
+  const float* at_;
+  Index term_;  ///< of the run
+  Index run_terms_;
+  int run_ = 0;  ///< of the batch entry
 };
 
 template <Reduction kReduction>
@@ -139,6 +186,7 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   constexpr bool kAddsColumns = kReduction == Reduction::columns;
   constexpr int kColumns = columns_of_lane(kReduction);
   constexpr int kTerms = kInFlight / kColumns;
+  using Index = std::conditional_t<kReduction == Reduction::few_rows, int, std::int64_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int block_warp = static_cast<int>(threadIdx.x) / 32;
   const int warps = kReduction == Reduction::few_rows ? 1 : r.warps;
@@ -146,22 +194,28 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   const std::int64_t unit = std::int64_t{blockIdx.x} * r.units_of_block + block_warp / warps;
   const bool inside = unit < r.units.size();
   PairIndex to = pair_index(r.units, inside ? unit : 0);
-  to.column = to.column * (32 * kColumns) + lane;
 
   float sums[kColumns] = {};
-  const std::int64_t terms = inside ? r.terms.size() : 0;
-  source += to.batch * r.terms.batch * r.stride.batch + to.head * r.terms.heads * r.stride.heads +
-            to.row * r.terms.rows * r.stride.rows + to.column;
-  Term term{digits(warp, r.terms)};
-  for (std::int64_t index = warp; index < terms; index += kTerms * warps) {
+  const Index terms = inside ? static_cast<Index>(r.terms) : 0;
+  TermCursor<Index> cursor(r,
+                           source + to.batch * r.stride.batch + to.head * r.stride.heads + to.row * r.stride.rows +
+                               to.column * r.stride.columns + lane,
+                           warp);
+  to.column = to.column * (32 * kColumns) + lane;
+  const int columns_left = r.columns - static_cast<int>(to.column);
+  std::int64_t offset = output_offset(output, to);
+  for (Index index = warp; index < terms; index += kTerms * warps) {
     float values[kTerms][kColumns];
 #pragma unroll
-    for (int t = 0; t < kTerms; ++t, term.advance(r)) {
-      const float* from = source + term.offset(r.stride);
-      const std::int64_t column = to.column + term.at.columns * r.stride.columns;
+    for (int t = 0; t < kTerms; ++t, cursor.advance(r)) {
+      const int left =
+          kAddsColumns
+              ? static_cast<int>(min(r.run_elements - cursor.term() * (32 * kColumns), std::int64_t{32 * kColumns})) -
+                    lane
+              : columns_left;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
-        values[t][c] = index + t * warps < terms && column + 32 * c < r.columns ? __ldcg(from + 32 * c) : 0.0f;
+        values[t][c] = index + t * warps < terms && 32 * c < left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
     }
 #pragma unroll
     for (int t = 0; t < kTerms; ++t)
@@ -172,8 +226,8 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   if constexpr (kReduction == Reduction::few_rows) {
     if (!inside) return;
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c, to.column += 32)
-      if (to.column < r.columns) store_pair(output, to, sums[c], type);
+    for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column)
+      if (32 * c < columns_left) store_element(output, offset, sums[c], type);
   } else {
     __shared__ float warp_sums[kMostThreads];
     float sum = sums[0];
@@ -184,14 +238,14 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
       for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);
     warp_sums[threadIdx.x] = sum;
     __syncthreads();
-    if (warp != 0 || !inside || to.column >= (kAddsColumns ? 1 : r.columns)) return;
+    if (warp != 0 || !inside || columns_left <= 0) return;
     for (int other = 1; other < warps; ++other) sum += warp_sums[threadIdx.x + 32 * other];
-    store_pair(output, to, sum, type);
+    store_element(output, offset, sum, type);
   }
 }
 
 template <Reduction kReduction>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(most_threads(kReduction), warps_at_work(kReduction) * 32 / most_threads(kReduction))
     reduce_bias_gradient_kernel(const float* source, const __grid_constant__ ReducedPairs pairs,
                                 const __grid_constant__ BiasGradientOutput output, DataType type, bool first) {
   begin_behind_main(first);
