@@ -60,23 +60,34 @@ constexpr int kInFlight = 8;
 
 /// How the elements of a source [batch][heads][rows][columns] that an element of the output is the sum of are read.
 enum class Reduction {
-  /// A lane has kInFlight columns of the output, and adds one row to them at a time: for few rows.
-  few_rows,
+  /// A lane has kInFlight columns of the output, each of one element.
+  one_row,
+  /// A lane has kInFlight columns of the output, and adds one row to them at a time: for few rows, or much output.
+  wide,
   /// A lane has one column, and reads kInFlight rows at once.
-  many_rows,
+  narrow,
   /// The columns are added, too: a warp has one element, a lane every 32nd of those that are added to it.
   columns
 };
 __host__ __device__ constexpr int columns_of_lane(Reduction reduction) {
-  return reduction == Reduction::many_rows ? 1 : kInFlight;
+  return reduction == Reduction::narrow ? 1 : kInFlight;
 }
 
-constexpr int most_threads(Reduction reduction) {
-  return reduction == Reduction::few_rows ? kThreads : kMostThreads;
+/// Warps that keep the memory busy.
+constexpr std::int64_t kEnoughWarps = 16384;
+
+constexpr int kMostWideRows = 64;
+
+/// Whether a unit's sums are one warp's.
+__host__ __device__ constexpr bool by_one_warp(Reduction reduction) {
+  return reduction == Reduction::one_row || reduction == Reduction::wide;
 }
-/// Of a multiprocessor, for which there must be registers. A warp with few rows loads but once, and waits for that.
+constexpr int most_threads(Reduction reduction) {
+  return by_one_warp(reduction) ? kThreads : kMostThreads;
+}
+/// Of a multiprocessor, for which there must be registers: those that load but once wait longest.
 constexpr int warps_at_work(Reduction reduction) {
-  return reduction == Reduction::few_rows ? 40 : 32;
+  return reduction == Reduction::one_row ? 48 : reduction == Reduction::wide ? 40 : 32;
 }
 
 /// What is added to an element or, where columns are kept, to a warp's columns: terms, which warps share out. Those at
@@ -104,7 +115,10 @@ struct ReducedPairs {
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
   constexpr int kFewRows = 4;
   if (to.columns != from.columns) return Reduction::columns;
-  return from.size() / to.size() <= kFewRows ? Reduction::few_rows : Reduction::many_rows;
+  const std::int64_t rows = from.size() / to.size();
+  if (rows == 1) return Reduction::one_row;
+  return rows <= kFewRows || (rows <= kMostWideRows && to.size() >= kEnoughWarps * 32 * kInFlight) ? Reduction::wide
+                                                                                                   : Reduction::narrow;
 }
 
 ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const PairShape& to) {
@@ -129,9 +143,8 @@ ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const Pai
   r.to_next_run = run_stride - r.run_terms * r.term_stride;
   r.to_next_entry = batch_stride - r.runs * run_stride;
   r.terms = from.batch / to.batch * r.runs * r.run_terms;
-  // Enough warps to keep the memory busy, of which each has some terms before its sums are added to the others'.
-  constexpr std::int64_t kEnoughWarps = 16384;
-  if (reduction != Reduction::few_rows)
+  // Each warp has some terms before its sums are added to the others'.
+  if (!by_one_warp(reduction))
     while (r.warps < kMostThreads / 32 && r.warps * kInFlight < r.terms && r.units.size() * r.warps < kEnoughWarps)
       r.warps *= 2;
   r.units_of_block = std::max(1, kThreads / 32 / r.warps);
@@ -186,10 +199,10 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   constexpr bool kAddsColumns = kReduction == Reduction::columns;
   constexpr int kColumns = columns_of_lane(kReduction);
   constexpr int kTerms = kInFlight / kColumns;
-  using Index = std::conditional_t<kReduction == Reduction::few_rows, int, std::int64_t>;
+  using Index = std::conditional_t<by_one_warp(kReduction), int, std::int64_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int block_warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = kReduction == Reduction::few_rows ? 1 : r.warps;
+  const int warps = by_one_warp(kReduction) ? 1 : r.warps;
   const int warp = block_warp % warps;
   const std::int64_t unit = std::int64_t{blockIdx.x} * r.units_of_block + block_warp / warps;
   const bool inside = unit < r.units.size();
@@ -204,26 +217,31 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   to.column = to.column * (32 * kColumns) + lane;
   const int columns_left = r.columns - static_cast<int>(to.column);
   std::int64_t offset = output_offset(output, to);
-  for (Index index = warp; index < terms; index += kTerms * warps) {
-    float values[kTerms][kColumns];
+  if constexpr (kReduction == Reduction::one_row) {
 #pragma unroll
-    for (int t = 0; t < kTerms; ++t, cursor.advance(r)) {
-      const int left =
-          kAddsColumns
-              ? static_cast<int>(min(r.run_elements - cursor.term() * (32 * kColumns), std::int64_t{32 * kColumns})) -
-                    lane
-              : columns_left;
+    for (int c = 0; c < kColumns; ++c) sums[c] = inside && 32 * c < columns_left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
+  } else {
+    for (Index index = warp; index < terms; index += kTerms * warps) {
+      float values[kTerms][kColumns];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c)
-        values[t][c] = index + t * warps < terms && 32 * c < left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
+      for (int t = 0; t < kTerms; ++t, cursor.advance(r)) {
+        const int left =
+            kAddsColumns
+                ? static_cast<int>(min(r.run_elements - cursor.term() * (32 * kColumns), std::int64_t{32 * kColumns})) -
+                      lane
+                : columns_left;
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c)
+          values[t][c] = index + t * warps < terms && 32 * c < left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
+      }
+#pragma unroll
+      for (int t = 0; t < kTerms; ++t)
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
     }
-#pragma unroll
-    for (int t = 0; t < kTerms; ++t)
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
   }
 
-  if constexpr (kReduction == Reduction::few_rows) {
+  if constexpr (by_one_warp(kReduction)) {
     if (!inside) return;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column)
@@ -305,10 +323,12 @@ cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_sh
   if (output.shape.size() == 0) return cudaSuccess;
   if (source_shape.size() == 0) return clear_bias_gradient(output, stream);
   switch (reduction_of(source_shape, output.shape)) {
-    case Reduction::few_rows:
-      return reduce_bias_gradient<Reduction::few_rows>(source, source_shape, output, p, first, stream);
-    case Reduction::many_rows:
-      return reduce_bias_gradient<Reduction::many_rows>(source, source_shape, output, p, first, stream);
+    case Reduction::one_row:
+      return reduce_bias_gradient<Reduction::one_row>(source, source_shape, output, p, first, stream);
+    case Reduction::wide:
+      return reduce_bias_gradient<Reduction::wide>(source, source_shape, output, p, first, stream);
+    case Reduction::narrow:
+      return reduce_bias_gradient<Reduction::narrow>(source, source_shape, output, p, first, stream);
     case Reduction::columns:
       break;
   }
@@ -323,9 +343,9 @@ cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t s
 }
 
 cudaError_t side::load_bias_gradient() {
-  return load_kernels(reduce_bias_gradient_kernel<Reduction::few_rows>,
-                      reduce_bias_gradient_kernel<Reduction::many_rows>,
-                      reduce_bias_gradient_kernel<Reduction::columns>, clear_bias_gradient_kernel);
+  return load_kernels(reduce_bias_gradient_kernel<Reduction::one_row>, reduce_bias_gradient_kernel<Reduction::wide>,
+                      reduce_bias_gradient_kernel<Reduction::narrow>, reduce_bias_gradient_kernel<Reduction::columns>,
+                      clear_bias_gradient_kernel);
 }
 
 }  // namespace flashdma_bwd
