@@ -55,43 +55,103 @@ __device__ __forceinline__ void store_element(const BiasGradientOutput& output, 
         type == DataType::bf16 ? from_float<DataType::bf16>(value) : from_float<DataType::fp16>(value);
 }
 
-/// Loads that a thread has in flight.
-constexpr int kInFlight = 8;
+/// Columns of a row that a warp rounds.
+constexpr int kRoundedColumns = 512;
+
+/// Four neighbours, of which both places are aligned to four elements.
+__device__ __forceinline__ void store_quad(const BiasGradientOutput& output, std::int64_t offset, const float4& v,
+                                           DataType type) {
+  if (output.is_float)
+    *reinterpret_cast<float4*>(static_cast<float*>(output.data) + offset) = v;
+  else
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(output.data) + offset) =
+        type == DataType::bf16 ? uint2{pack<DataType::bf16>(v.x, v.y), pack<DataType::bf16>(v.z, v.w)}
+                               : uint2{pack<DataType::fp16>(v.x, v.y), pack<DataType::fp16>(v.z, v.w)};
+}
+
+/// Whether rows of both begin at multiples of four elements, and have such a number of neighbours.
+bool has_quads(const BiasGradientOutput& output) {
+  const std::uintptr_t bytes = output.is_float ? 16 : 8;
+  return output.stride_column == 1 && output.shape.columns % 4 == 0 && output.stride_batch % 4 == 0 &&
+         output.stride_head % 4 == 0 && output.stride_row % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(output.data) % bytes == 0;
+}
+
+/// Where each element is the sum of one. `units`: the output, in a warp's columns of a row.
+template <bool kQuads>
+__device__ __forceinline__ void round_bias_gradient(const float* source, const PairShape& units,
+                                                    const BiasGradientOutput& output, DataType type) {
+  constexpr int kWidth = kQuads ? 4 : 1;
+  constexpr int kLoads = kRoundedColumns / 32 / kWidth;
+  using Load = std::conditional_t<kQuads, float4, float>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t unit = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  if (unit >= units.size()) return;
+  PairIndex to = pair_index(units, unit);
+  to.column = to.column * kRoundedColumns + lane * kWidth;
+  const std::int64_t row = (to.batch * units.heads + to.head) * units.rows + to.row;
+  const float* from = source + row * output.shape.columns + to.column;
+  const int columns_left = static_cast<int>(output.shape.columns - to.column);
+  std::int64_t offset = output_offset(output, to);
+  Load values[kLoads];
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i)
+    if (i * 32 * kWidth < columns_left) values[i] = __ldcg(reinterpret_cast<const Load*>(from + i * 32 * kWidth));
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i, offset += 32 * kWidth * output.stride_column) {
+    if (i * 32 * kWidth >= columns_left) return;
+    if constexpr (kQuads)
+      store_quad(output, offset, values[i], type);
+    else
+      store_element(output, offset, values[i], type);
+  }
+}
+
+template <bool kQuads>
+__global__ void __launch_bounds__(kThreads)
+    round_bias_gradient_kernel(const float* source, const __grid_constant__ PairShape units,
+                               const __grid_constant__ BiasGradientOutput output, DataType type, bool first) {
+  begin_behind_main(first);
+  round_bias_gradient<kQuads>(source, units, output, type);
+  end_behind_main(first);
+}
+
+cudaError_t round_bias_gradient(const float* source, const BiasGradientOutput& output, const BackwardParameters& p,
+                                bool first, cudaStream_t stream) {
+  const PairShape units{output.shape.batch, output.shape.heads, output.shape.rows,
+                        (output.shape.columns + kRoundedColumns - 1) / kRoundedColumns};
+  return launch_kernel(has_quads(output) ? round_bias_gradient_kernel<true> : round_bias_gradient_kernel<false>,
+                       Grid(blocks_for(units.size() * 32)).launched_early(p.early_launches), kThreads, 0, stream,
+                       source, units, output, p.data_type, first);
+}
 
 /// How the elements of a source [batch][heads][rows][columns] that an element of the output is the sum of are read.
 enum class Reduction {
-  /// A lane has kInFlight columns of the output, each of one element.
-  one_row,
-  /// A lane has kInFlight columns of the output, and adds one row to them at a time: for few rows, or much output.
+  /// A lane has eight columns of the output, and adds one row to them at a time: for few rows, or much output.
   wide,
-  /// A lane has one column, and reads kInFlight rows at once.
+  /// A lane has one column, and reads sixteen rows at once.
   narrow,
   /// The columns are added, too: a warp has one element, a lane every 32nd of those that are added to it.
   columns
 };
 __host__ __device__ constexpr int columns_of_lane(Reduction reduction) {
-  return reduction == Reduction::narrow ? 1 : kInFlight;
+  return reduction == Reduction::narrow ? 1 : 8;
+}
+/// That a lane reads at once.
+__host__ __device__ constexpr int terms_in_flight(Reduction reduction) {
+  return reduction == Reduction::narrow ? 16 : 1;
 }
 
-/// Warps that keep the memory busy.
-constexpr std::int64_t kEnoughWarps = 16384;
-
-constexpr int kMostWideRows = 64;
-
-/// Whether a unit's sums are one warp's.
-__host__ __device__ constexpr bool by_one_warp(Reduction reduction) {
-  return reduction == Reduction::one_row || reduction == Reduction::wide;
-}
 constexpr int most_threads(Reduction reduction) {
-  return by_one_warp(reduction) ? kThreads : kMostThreads;
+  return reduction == Reduction::wide ? kThreads : kMostThreads;
 }
-/// Of a multiprocessor, for which there must be registers: those that load but once wait longest.
+/// Of a multiprocessor, for which there must be registers.
 constexpr int warps_at_work(Reduction reduction) {
-  return reduction == Reduction::one_row ? 48 : reduction == Reduction::wide ? 40 : 32;
+  return reduction == Reduction::wide ? 40 : 32;
 }
 
 /// What is added to an element or, where columns are kept, to a warp's columns: terms, which warps share out. Those at
-/// equal distances are a run: the rows of all heads, or, where columns are added, too, their elements, 32 * kInFlight
+/// equal distances are a run: the rows of all heads, or, where columns are added, too, their elements, 256
 /// to a term. Rows that are kept have a run for each head.
 struct ReducedPairs {
   PairShape units;   ///< the output, in elements or a warp's columns of a row
@@ -113,12 +173,13 @@ struct ReducedPairs {
 };
 
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
+  constexpr std::int64_t kEnoughWarps = 4096;
   constexpr int kFewRows = 4;
+  constexpr int kMostWideRows = 64;
   if (to.columns != from.columns) return Reduction::columns;
   const std::int64_t rows = from.size() / to.size();
-  if (rows == 1) return Reduction::one_row;
-  return rows <= kFewRows || (rows <= kMostWideRows && to.size() >= kEnoughWarps * 32 * kInFlight) ? Reduction::wide
-                                                                                                   : Reduction::narrow;
+  const bool fills_gpu = to.size() >= kEnoughWarps * 32 * columns_of_lane(Reduction::wide);
+  return rows <= kFewRows || (rows <= kMostWideRows && fills_gpu) ? Reduction::wide : Reduction::narrow;
 }
 
 ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const PairShape& to) {
@@ -143,9 +204,11 @@ ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const Pai
   r.to_next_run = run_stride - r.run_terms * r.term_stride;
   r.to_next_entry = batch_stride - r.runs * run_stride;
   r.terms = from.batch / to.batch * r.runs * r.run_terms;
-  // Each warp has some terms before its sums are added to the others'.
-  if (!by_one_warp(reduction))
-    while (r.warps < kMostThreads / 32 && r.warps * kInFlight < r.terms && r.units.size() * r.warps < kEnoughWarps)
+  // Enough warps to keep the memory busy, of which each has some terms before its sums are added to the others'.
+  constexpr std::int64_t kEnoughWarps = 16384;
+  constexpr int kTermsOfWarp = 8;
+  if (reduction != Reduction::wide)
+    while (r.warps < kMostThreads / 32 && r.warps * kTermsOfWarp < r.terms && r.units.size() * r.warps < kEnoughWarps)
       r.warps *= 2;
   r.units_of_block = std::max(1, kThreads / 32 / r.warps);
   const std::int64_t step_runs = r.warps / r.run_terms;
@@ -198,11 +261,11 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
                                                      const BiasGradientOutput& output, DataType type) {
   constexpr bool kAddsColumns = kReduction == Reduction::columns;
   constexpr int kColumns = columns_of_lane(kReduction);
-  constexpr int kTerms = kInFlight / kColumns;
-  using Index = std::conditional_t<by_one_warp(kReduction), int, std::int64_t>;
+  constexpr int kTerms = terms_in_flight(kReduction);
+  using Index = std::conditional_t<kReduction == Reduction::wide, int, std::int64_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int block_warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = by_one_warp(kReduction) ? 1 : r.warps;
+  const int warps = kReduction == Reduction::wide ? 1 : r.warps;
   const int warp = block_warp % warps;
   const std::int64_t unit = std::int64_t{blockIdx.x} * r.units_of_block + block_warp / warps;
   const bool inside = unit < r.units.size();
@@ -217,31 +280,25 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   to.column = to.column * (32 * kColumns) + lane;
   const int columns_left = r.columns - static_cast<int>(to.column);
   std::int64_t offset = output_offset(output, to);
-  if constexpr (kReduction == Reduction::one_row) {
+  for (Index index = warp; index < terms; index += kTerms * warps) {
+    float values[kTerms][kColumns];
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums[c] = inside && 32 * c < columns_left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
-  } else {
-    for (Index index = warp; index < terms; index += kTerms * warps) {
-      float values[kTerms][kColumns];
+    for (int t = 0; t < kTerms; ++t, cursor.advance(r)) {
+      const int left =
+          kAddsColumns
+              ? static_cast<int>(min(r.run_elements - cursor.term() * (32 * kColumns), std::int64_t{32 * kColumns})) -
+                    lane
+              : columns_left;
 #pragma unroll
-      for (int t = 0; t < kTerms; ++t, cursor.advance(r)) {
-        const int left =
-            kAddsColumns
-                ? static_cast<int>(min(r.run_elements - cursor.term() * (32 * kColumns), std::int64_t{32 * kColumns})) -
-                      lane
-                : columns_left;
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c)
-          values[t][c] = index + t * warps < terms && 32 * c < left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
-      }
-#pragma unroll
-      for (int t = 0; t < kTerms; ++t)
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
+      for (int c = 0; c < kColumns; ++c)
+        values[t][c] = index + t * warps < terms && 32 * c < left ? __ldcg(cursor.at() + 32 * c) : 0.0f;
     }
+#pragma unroll
+    for (int t = 0; t < kTerms; ++t)
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
   }
-
-  if constexpr (by_one_warp(kReduction)) {
+  if constexpr (kReduction == Reduction::wide) {
     if (!inside) return;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column)
@@ -322,9 +379,8 @@ cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_sh
                                  const BackwardParameters& p, bool first, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
   if (source_shape.size() == 0) return clear_bias_gradient(output, stream);
+  if (source_shape.size() == output.shape.size()) return round_bias_gradient(source, output, p, first, stream);
   switch (reduction_of(source_shape, output.shape)) {
-    case Reduction::one_row:
-      return reduce_bias_gradient<Reduction::one_row>(source, source_shape, output, p, first, stream);
     case Reduction::wide:
       return reduce_bias_gradient<Reduction::wide>(source, source_shape, output, p, first, stream);
     case Reduction::narrow:
@@ -343,9 +399,9 @@ cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t s
 }
 
 cudaError_t side::load_bias_gradient() {
-  return load_kernels(reduce_bias_gradient_kernel<Reduction::one_row>, reduce_bias_gradient_kernel<Reduction::wide>,
-                      reduce_bias_gradient_kernel<Reduction::narrow>, reduce_bias_gradient_kernel<Reduction::columns>,
-                      clear_bias_gradient_kernel);
+  return load_kernels(round_bias_gradient_kernel<false>, round_bias_gradient_kernel<true>,
+                      reduce_bias_gradient_kernel<Reduction::wide>, reduce_bias_gradient_kernel<Reduction::narrow>,
+                      reduce_bias_gradient_kernel<Reduction::columns>, clear_bias_gradient_kernel);
 }
 
 }  // namespace flashdma_bwd
