@@ -142,7 +142,7 @@ __host__ __device__ constexpr int terms_in_flight(Reduction reduction) {
   return reduction == Reduction::narrow ? 16 : 1;
 }
 
-constexpr int most_threads(Reduction reduction) {
+__host__ __device__ constexpr int most_threads(Reduction reduction) {
   return reduction == Reduction::wide ? kThreads : kMostThreads;
 }
 /// Of a multiprocessor, for which there must be registers.
@@ -172,13 +172,24 @@ struct ReducedPairs {
   int step_runs = 0;
 };
 
+/// Warps of a unit, so many that all units' keep the memory busy, of which each has some terms before its sums are
+/// added to the others'.
+int warps_of_unit(Reduction reduction, std::int64_t units, std::int64_t terms) {
+  const std::int64_t enough = reduction == Reduction::wide ? 8192 : 16384;
+  const std::int64_t least_terms = reduction == Reduction::wide ? 4 : 8;
+  int warps = 1;
+  while (warps < most_threads(reduction) / 32 && warps * least_terms < terms && units * warps < enough) warps *= 2;
+  return warps;
+}
+
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
   constexpr std::int64_t kEnoughWarps = 4096;
-  constexpr int kFewRows = 4;
-  constexpr int kMostWideRows = 64;
+  constexpr std::int64_t kFewRows = 4;
+  constexpr std::int64_t kMostWideRows = std::int64_t{1} << 20;  // numbered in 32 bits
   if (to.columns != from.columns) return Reduction::columns;
   const std::int64_t rows = from.size() / to.size();
-  const bool fills_gpu = to.size() >= kEnoughWarps * 32 * columns_of_lane(Reduction::wide);
+  const std::int64_t units = to.size() / (32 * columns_of_lane(Reduction::wide));
+  const bool fills_gpu = units * warps_of_unit(Reduction::wide, units, rows) >= kEnoughWarps;
   return rows <= kFewRows || (rows <= kMostWideRows && fills_gpu) ? Reduction::wide : Reduction::narrow;
 }
 
@@ -204,12 +215,7 @@ ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const Pai
   r.to_next_run = run_stride - r.run_terms * r.term_stride;
   r.to_next_entry = batch_stride - r.runs * run_stride;
   r.terms = from.batch / to.batch * r.runs * r.run_terms;
-  // Enough warps to keep the memory busy, of which each has some terms before its sums are added to the others'.
-  constexpr std::int64_t kEnoughWarps = 16384;
-  constexpr int kTermsOfWarp = 8;
-  if (reduction != Reduction::wide)
-    while (r.warps < kMostThreads / 32 && r.warps * kTermsOfWarp < r.terms && r.units.size() * r.warps < kEnoughWarps)
-      r.warps *= 2;
+  r.warps = warps_of_unit(reduction, r.units.size(), r.terms);
   r.units_of_block = std::max(1, kThreads / 32 / r.warps);
   const std::int64_t step_runs = r.warps / r.run_terms;
   r.step_terms = r.warps % r.run_terms;
@@ -265,7 +271,7 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   using Index = std::conditional_t<kReduction == Reduction::wide, int, std::int64_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int block_warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = kReduction == Reduction::wide ? 1 : r.warps;
+  const int warps = r.warps;
   const int warp = block_warp % warps;
   const std::int64_t unit = std::int64_t{blockIdx.x} * r.units_of_block + block_warp / warps;
   const bool inside = unit < r.units.size();
@@ -299,12 +305,20 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
       for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
   }
   if constexpr (kReduction == Reduction::wide) {
-    if (!inside) return;
+    __shared__ float warp_sums[kColumns][most_threads(kReduction)];
+    if (warps > 1) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column)
+      for (int c = 0; c < kColumns; ++c) warp_sums[c][threadIdx.x] = sums[c];
+      __syncthreads();
+    }
+    if (warp != 0 || !inside) return;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column) {
+      for (int other = 1; other < warps; ++other) sums[c] += warp_sums[c][threadIdx.x + 32 * other];
       if (32 * c < columns_left) store_element(output, offset, sums[c], type);
+    }
   } else {
-    __shared__ float warp_sums[kMostThreads];
+    __shared__ float warp_sums[most_threads(kReduction)];
     float sum = sums[0];
 #pragma unroll
     for (int c = 1; c < kColumns; ++c) sum += sums[c];
