@@ -142,7 +142,7 @@ __host__ __device__ constexpr int terms_in_flight(Reduction reduction) {
   return reduction == Reduction::narrow ? 16 : 1;
 }
 
-__host__ __device__ constexpr int most_threads(Reduction reduction) {
+constexpr int most_threads(Reduction reduction) {
   return reduction == Reduction::wide ? kThreads : kMostThreads;
 }
 /// Of a multiprocessor, for which there must be registers.
@@ -151,8 +151,8 @@ constexpr int warps_at_work(Reduction reduction) {
 }
 
 /// What is added to an element or, where columns are kept, to a warp's columns: terms, which warps share out. Those at
-/// equal distances are a run: the rows of all heads, or, where columns are added, too, their elements, 256
-/// to a term. Rows that are kept have a run for each head.
+/// equal distances are a run: the rows of all heads, or, where columns are added, too, their elements, 256 to a term.
+/// Rows that are kept have a run for each head.
 struct ReducedPairs {
   PairShape units;   ///< the output, in elements or a warp's columns of a row
   PairShape stride;  ///< between what they are the sums of; columns: a warp's
@@ -172,24 +172,13 @@ struct ReducedPairs {
   int step_runs = 0;
 };
 
-/// Warps of a unit, so many that all units' keep the memory busy, of which each has some terms before its sums are
-/// added to the others'.
-int warps_of_unit(Reduction reduction, std::int64_t units, std::int64_t terms) {
-  const std::int64_t enough = reduction == Reduction::wide ? 8192 : 16384;
-  const std::int64_t least_terms = reduction == Reduction::wide ? 4 : 8;
-  int warps = 1;
-  while (warps < most_threads(reduction) / 32 && warps * least_terms < terms && units * warps < enough) warps *= 2;
-  return warps;
-}
-
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
   constexpr std::int64_t kEnoughWarps = 4096;
-  constexpr std::int64_t kFewRows = 4;
-  constexpr std::int64_t kMostWideRows = std::int64_t{1} << 20;  // numbered in 32 bits
+  constexpr int kFewRows = 4;
+  constexpr int kMostWideRows = 64;
   if (to.columns != from.columns) return Reduction::columns;
   const std::int64_t rows = from.size() / to.size();
-  const std::int64_t units = to.size() / (32 * columns_of_lane(Reduction::wide));
-  const bool fills_gpu = units * warps_of_unit(Reduction::wide, units, rows) >= kEnoughWarps;
+  const bool fills_gpu = to.size() >= kEnoughWarps * 32 * columns_of_lane(Reduction::wide);
   return rows <= kFewRows || (rows <= kMostWideRows && fills_gpu) ? Reduction::wide : Reduction::narrow;
 }
 
@@ -215,7 +204,12 @@ ReducedPairs reduced_pairs(Reduction reduction, const PairShape& from, const Pai
   r.to_next_run = run_stride - r.run_terms * r.term_stride;
   r.to_next_entry = batch_stride - r.runs * run_stride;
   r.terms = from.batch / to.batch * r.runs * r.run_terms;
-  r.warps = warps_of_unit(reduction, r.units.size(), r.terms);
+  // Enough warps to keep the memory busy, of which each has some terms before its sums are added to the others'.
+  constexpr std::int64_t kEnoughWarps = 16384;
+  constexpr int kTermsOfWarp = 8;
+  if (reduction != Reduction::wide)
+    while (r.warps < kMostThreads / 32 && r.warps * kTermsOfWarp < r.terms && r.units.size() * r.warps < kEnoughWarps)
+      r.warps *= 2;
   r.units_of_block = std::max(1, kThreads / 32 / r.warps);
   const std::int64_t step_runs = r.warps / r.run_terms;
   r.step_terms = r.warps % r.run_terms;
@@ -271,7 +265,7 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
   using Index = std::conditional_t<kReduction == Reduction::wide, int, std::int64_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int block_warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = r.warps;
+  const int warps = kReduction == Reduction::wide ? 1 : r.warps;
   const int warp = block_warp % warps;
   const std::int64_t unit = std::int64_t{blockIdx.x} * r.units_of_block + block_warp / warps;
   const bool inside = unit < r.units.size();
@@ -305,20 +299,12 @@ __device__ __forceinline__ void reduce_bias_gradient(const float* source, const 
       for (int c = 0; c < kColumns; ++c) sums[c] += values[t][c];
   }
   if constexpr (kReduction == Reduction::wide) {
-    __shared__ float warp_sums[kColumns][most_threads(kReduction)];
-    if (warps > 1) {
+    if (!inside) return;
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) warp_sums[c][threadIdx.x] = sums[c];
-      __syncthreads();
-    }
-    if (warp != 0 || !inside) return;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column) {
-      for (int other = 1; other < warps; ++other) sums[c] += warp_sums[c][threadIdx.x + 32 * other];
+    for (int c = 0; c < kColumns; ++c, offset += 32 * output.stride_column)
       if (32 * c < columns_left) store_element(output, offset, sums[c], type);
-    }
   } else {
-    __shared__ float warp_sums[most_threads(kReduction)];
+    __shared__ float warp_sums[kMostThreads];
     float sum = sums[0];
 #pragma unroll
     for (int c = 1; c < kColumns; ++c) sum += sums[c];
