@@ -33,6 +33,7 @@ inline unsigned blocks_for(std::int64_t elements) {
 cudaError_t load_preprocess();
 cudaError_t load_convert_d_query();
 cudaError_t load_d_key_value();
-cudaError_t load_bias_gradient();
+cudaError_t load_reduce_bias_gradient();
+cudaError_t load_clear_bias_gradient();
 
 }  // namespace flashdma_bwd::side
