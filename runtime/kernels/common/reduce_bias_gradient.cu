@@ -173,12 +173,12 @@ struct ReducedPairs {
 };
 
 Reduction reduction_of(const PairShape& from, const PairShape& to) {
-  constexpr std::int64_t kEnoughWarps = 4096;
+  constexpr std::int64_t kFewestWideWarps = 4096;
   constexpr int kFewRows = 4;
   constexpr int kMostWideRows = 64;
   if (to.columns != from.columns) return Reduction::columns;
   const std::int64_t rows = from.size() / to.size();
-  const bool fills_gpu = to.size() >= kEnoughWarps * 32 * columns_of_lane(Reduction::wide);
+  const bool fills_gpu = to.size() >= kFewestWideWarps * 32 * columns_of_lane(Reduction::wide);
   return rows <= kFewRows || (rows <= kMostWideRows && fills_gpu) ? Reduction::wide : Reduction::narrow;
 }
 
