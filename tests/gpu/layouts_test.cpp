@@ -1,4 +1,5 @@
 // Every mask structure with the layout of its plan forced to each in turn, and the plans themselves.
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -200,7 +201,8 @@ std::vector<std::uint64_t> built_on_device(const HostMask& mask, Arguments argum
   const Status status = plan_build(arguments, memory.data(), plan_bytes, stream.get(), plan);
   INFO(status.message());
   REQUIRE(status.ok());
-  REQUIRE(plan.layout == FLASHDMA_BWD_LAYOUT_REORDERED);
+  REQUIRE(plan.layout == (arguments.mask_layout == FLASHDMA_BWD_MASK_NATURAL ? FLASHDMA_BWD_LAYOUT_NATURAL
+                                                                             : FLASHDMA_BWD_LAYOUT_REORDERED));
   require_cuda(cudaStreamSynchronize(stream.get()), "building of a plan");
   std::vector<std::uint64_t> host(plan_bytes / 8);
   require_cuda(cudaMemcpy(host.data(), memory.data(), plan_bytes, cudaMemcpyDeviceToHost), "download");
@@ -258,5 +260,51 @@ TEST_CASE("plans that the GPU reorders are those of the model", "[layouts]") {
       CHECK(order.natural_tiles == plan.orders[0].natural_tiles);
       CHECK(order.ordered_tiles == plan.orders[0].ordered_tiles);
     }
+  }
+}
+
+// Of masks of so many pairs the first and last queries are asked whether the keys keep their own order.
+TEST_CASE("long masks that keep pairs all over are packed as in the natural layout", "[layouts]") {
+  HostMask mask{1, 1, 16384, 12800, 0, {}};
+  REQUIRE(std::int64_t{mask.queries} * mask.keys >= PlanDevice().least_probed_pairs);
+  mask.bytes.resize(mask.index(1, 0, 0, 0));
+  std::mt19937_64 generator(43);
+  for (std::size_t i = 0; i < mask.bytes.size(); i += 8) {
+    const std::uint64_t bytes = generator() & 0x0101010101010101u;  // half of the pairs
+    std::memcpy(&mask.bytes[i], &bytes, sizeof bytes);
+  }
+  Arguments a;
+  a.batch = a.heads = a.heads_kv = 1;
+  a.head_dim = 64;
+  a.seqlen_q = mask.queries;
+  a.seqlen_k = mask.keys;
+  a.mask.batch = a.mask.heads = 1;
+  a.mask.rows = mask.queries;
+  a.mask.columns = mask.keys;
+  a.mask.stride_row = mask.keys;
+  a.mask.stride_column = 1;
+  // What the first queries do not show has to be read.
+  for (const bool proved : {true, false}) {
+    if (!proved) std::fill(mask.bytes.begin(), mask.bytes.begin() + mask.keys * std::ptrdiff_t{kMaskAtom}, 0);
+    a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
+    std::vector<std::uint64_t> memory = built_on_device(mask, a);
+    const ReorderedPlan plan = reordered_plan(reinterpret_cast<std::byte*>(memory.data()), 1, mask.queries, mask.keys);
+    CHECK(plan.orders[0].natural == 1);
+    CHECK(plan.orders[0].keys == mask.keys);
+    CHECK(plan.orders[0].natural_tiles == 100 * (proved ? 256 : 255));
+    for (int key = 0; key < mask.keys; ++key) REQUIRE(plan.keys[key] == key);
+    const auto* row = reinterpret_cast<const std::byte*>(plan.key_rows);
+    CHECK(std::all_of(row, row + 4096, [](std::byte byte) { return byte == kPoison; }) == proved);
+
+    a.mask_layout = FLASHDMA_BWD_MASK_NATURAL;
+    const std::vector<std::uint64_t> natural = built_on_device(mask, a);
+    const NaturalPlanLayout layout = natural_plan_layout(1, mask.queries, mask.keys);
+    const std::size_t atoms = layout.classes / 8 / kMaskAtom;
+    CHECK(std::memcmp(natural.data() + layout.classes / 8, plan.classes, atoms) == 0);
+    std::size_t other = 0;
+    for (std::size_t atom = 0; atom < atoms; ++atom)
+      if (plan.classes[atom] != static_cast<std::uint8_t>(MaskClass::empty))
+        other += std::memcmp(natural.data() + atom * kMaskAtom, plan.words + atom * kMaskAtom, kMaskAtom * 8) != 0;
+    CHECK(other == 0);
   }
 }

@@ -76,7 +76,8 @@ std::vector<std::uint64_t> key_rows_memory(const MaskView& mask) {
                                     0xDEADBEEFDEADBEEFu);
   const ReorderedPlan plan =
       reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, mask.queries, mask.keys);
-  REQUIRE(read_key_rows(mask, {}, plan, nullptr) == cudaSuccess);
+  REQUIRE(prepare_keys(mask, {}, plan, nullptr) == cudaSuccess);
+  REQUIRE(read_key_rows(mask, {}, {}, plan, nullptr) == cudaSuccess);
   return memory;
 }
 
@@ -174,6 +175,46 @@ TEST_CASE("the first pass of reordered plans finds the same in every encoding") 
     Limits limits;
     limits.high = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
     CHECK(key_rows_memory(view.limited(limits)) == key_rows_memory(as_bytes.limited(limits)));
+  });
+}
+
+TEST_CASE("the first pass writes natural atoms of masks whose keys keep their own order") {
+  for_each_encoding([](const BoolMask& mask, const View& as_bytes, const View& view) {
+    Limits limits;
+    limits.high = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
+    const MaskView limited = view.limited(limits);
+    const std::int64_t heads = limited.batch * limited.heads;
+    std::vector<std::uint64_t> memory(reordered_plan_layout(heads, limited.queries, limited.keys).bytes / 8,
+                                      0xDEADBEEFDEADBEEFu);
+    const ReorderedPlan plan =
+        reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, limited.queries, limited.keys);
+    OwnOrderProof proof = own_order_proof(limited, {0, false, 0}, plan);
+    proof.most_own_tiles = 0;  // of which there are enough, whatever the keys span
+    REQUIRE(prepare_keys(limited, proof, plan, nullptr) == cudaSuccess);
+    REQUIRE(read_key_rows(limited, {}, proof, plan, nullptr) == cudaSuccess);
+    const Natural expected = natural_plan(as_bytes.limited(limits));
+    CHECK(std::equal(expected.words.begin(), expected.words.end(), plan.words));
+    for (std::size_t atom = 0; atom < expected.words.size() / kMaskAtom; ++atom)
+      REQUIRE(expected.classes[atom] == plan.classes[atom]);
+    CHECK(*plan.key_rows == 0xDEADBEEFDEADBEEFu);
+  });
+}
+
+TEST_CASE("the proof that keys keep their order is the same in every encoding") {
+  for_each_encoding([](const BoolMask& mask, const View& as_bytes, const View& view) {
+    Limits limits;
+    limits.high = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
+    const auto least_tiles = [&](const MaskView& of) {
+      const std::int64_t heads = of.batch * of.heads;
+      std::vector<std::uint64_t> memory(reordered_plan_layout(heads, of.queries, of.keys).bytes / 8,
+                                        0xDEADBEEFDEADBEEFu);
+      const ReorderedPlan plan =
+          reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, of.queries, of.keys);
+      const OwnOrderProof proof = own_order_proof(of, {0, false, 0}, plan);
+      REQUIRE(prepare_keys(of, proof, plan, nullptr) == cudaSuccess);
+      return std::vector<std::int32_t>(plan.least_tiles, plan.least_tiles + heads * proof.parts);
+    };
+    CHECK(least_tiles(view.limited(limits)) == least_tiles(as_bytes.limited(limits)));
   });
 }
 

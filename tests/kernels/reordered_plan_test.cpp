@@ -11,6 +11,7 @@
 #include "plan/key_order.cu"
 #include "plan/key_rows.cu"
 #include "plan/ordered_atoms.cu"
+#include "plan/prepare_keys.cu"
 #include "support/catch.hpp"
 
 namespace {
@@ -60,13 +61,18 @@ struct BuiltPlan {
   ReorderedPlan plan;
 };
 
-/// Of a GPU whose CTAs may have as much shared memory, or none.
-BuiltPlan build(const MaskView& mask, bool may_keep_natural, std::size_t shared_bytes = 232448) {
+constexpr std::uint64_t kPoison = 0xDEADBEEFDEADBEEFu;
+
+/// Of a GPU whose CTAs may have as much shared memory, or none. `probed`: the first and last queries may prove that the
+/// keys keep their own order.
+BuiltPlan build(const MaskView& mask, bool may_keep_natural, std::size_t shared_bytes = 232448, bool probed = false) {
   const std::int64_t heads = std::int64_t{mask.batch} * mask.heads;
   BuiltPlan built;
-  built.memory.assign(reordered_plan_layout(heads, mask.queries, mask.keys).bytes / 8, 0xDEADBEEFDEADBEEFu);
+  built.memory.assign(reordered_plan_layout(heads, mask.queries, mask.keys).bytes / 8, kPoison);
   auto* memory = reinterpret_cast<std::byte*>(built.memory.data());
-  REQUIRE(reorder_mask(mask, {shared_bytes, false}, may_keep_natural, memory, nullptr) == cudaSuccess);
+  PlanDevice device{shared_bytes, false};
+  if (probed) device.least_probed_pairs = 0;
+  REQUIRE(reorder_mask(mask, device, may_keep_natural, memory, nullptr) == cudaSuccess);
   built.plan = reordered_plan(memory, heads, mask.queries, mask.keys);
   return built;
 }
@@ -129,9 +135,7 @@ TEST_CASE("a warp gathers the atoms of several pairs of query atoms as of one") 
     const auto ctas =
         static_cast<unsigned>(2 * mask_atoms(mask.keys) * parts + kOrderedAtomWarps - 1) / kOrderedAtomWarps;
     REQUIRE(launch_kernel(ordered_atoms_kernel, ctas, kOrderedAtomWarps * 32, 0, nullptr, 2, mask.queries, mask.keys,
-                          pairs_of_warp, plan.intervals, static_cast<const KeyOrder*>(plan.orders),
-                          static_cast<const std::int32_t*>(plan.keys), static_cast<const KeyAtomRange*>(plan.ranges),
-                          reinterpret_cast<const uint4*>(plan.key_rows), plan.classes, plan.words) == cudaSuccess);
+                          pairs_of_warp, OwnOrderProof(), plan) == cudaSuccess);
     for (int h = 0; h < 2; ++h) CHECK(plan_defect(mask, Limits(), plan, 0, h, false) == "");
   }
 }
@@ -151,6 +155,66 @@ TEST_CASE("the keys' own order is kept where another saves no tiles") {
   CHECK(built.plan.orders[1].natural_tiles == 64);
   CHECK(built.plan.orders[1].ordered_tiles == 8);
   for (int h = 0; h < 2; ++h) CHECK(plan_defect(mask, Limits(), built.plan, 0, h, true) == "");
+}
+
+TEST_CASE("a mask that keeps its keys' order is packed the same, proved beforehand or not") {
+  std::mt19937 generator(31);
+  int proved = 0;
+  int kept = 0;
+  for (const auto& [queries, keys] : {std::pair{640, 512}, {1216, 1024}, {130, 300}, {1, 200}})
+    for (const int percent : {100, 50, 3, 0})
+      for (const int kind : {0, 1, 2}) {  // limits: none, causal, a window
+        HostMask mask = full_mask(1, 1, queries, keys);
+        for (std::uint8_t& byte : mask.bytes) byte = static_cast<int>(generator() % 100) < percent ? 1 : 0;
+        MaskView view = mask.view();
+        if (kind > 0) view.limits.high = keys - queries;
+        if (kind > 1) view.limits.low = keys - queries - 300;
+        const BuiltPlan plain = build(view, true);
+        const BuiltPlan probed = build(view, true, 232448, true);
+        INFO(queries << " queries, " << keys << " keys, " << percent << " %, limits " << kind);
+        CHECK(plan_defect(mask, view.limits, plain.plan, 0, 0, true) == "");
+        CHECK(plan_defect(mask, view.limits, probed.plan, 0, 0, true) == "");
+        CHECK(std::memcmp(plain.plan.orders, probed.plan.orders, sizeof(KeyOrder)) == 0);
+        CHECK(std::memcmp(plain.plan.ranges, probed.plan.ranges,
+                          static_cast<std::size_t>(mask_atoms(keys)) * sizeof(KeyAtomRange)) == 0);
+        // Rows of keys are written where nothing was proved.
+        const auto row_words = static_cast<std::ptrdiff_t>(mask_atoms(queries) * mask_atoms(keys) * kMaskAtom);
+        const auto untouched = [&](const BuiltPlan& built) {
+          return std::all_of(built.plan.key_rows, built.plan.key_rows + row_words,
+                             [](std::uint64_t word) { return word == kPoison; });
+        };
+        CHECK_FALSE(untouched(plain));
+        proved += untouched(probed) ? 1 : 0;
+        kept += plain.plan.orders[0].natural;
+        if (untouched(probed)) CHECK(probed.plan.orders[0].natural == 1);
+        if (queries == 640 && percent >= 50 && kind == 0) CHECK(untouched(probed));
+      }
+  CHECK(proved >= 4);
+  CHECK(kept > proved);
+}
+
+TEST_CASE("keys span at least what the first and last queries prove") {
+  std::mt19937 generator(37);
+  const HostMask mask = random_mask(generator, 2, 2, 450, 300, 0);
+  REQUIRE(proof_parts(mask.keys) == 1);
+  for (const int low : {-kUnlimited, -200})
+    for (const int high : {kUnlimited, 0}) {
+      MaskView view = mask.view();
+      view.limits = {low, high};
+      const BuiltPlan built = build(view, true, 232448, true);
+      int proved_of_all = 0;
+      for (int index = 0; index < 4; ++index) {
+        unsigned long long spanned = 0;
+        for (int key = index * mask.keys; key < (index + 1) * mask.keys; ++key)
+          if (const int end = built.plan.intervals.ends[key]; end > 0)
+            spanned += static_cast<unsigned>(end + built.plan.intervals.from_end[key] - mask_atoms(mask.queries));
+        const std::int32_t proved = built.plan.least_tiles[index];
+        CHECK(proved >= 0);
+        CHECK(static_cast<unsigned>(proved) <= spanned / kCountedTileKeys);
+        proved_of_all += proved;
+      }
+      if (low == -kUnlimited) CHECK(proved_of_all > 0);
+    }
 }
 
 /// Checks lists and ranks of a call's tiles over a reordered plan, and what the kernels would do with them: of each

@@ -60,7 +60,8 @@ struct KeyOrder {
   std::int32_t keys;           ///< how many are in it
   std::int32_t natural;        ///< 1: their own order, with all keys
   std::int32_t natural_tiles;  ///< tiles of 64 queries x 128 keys with an active pair in the keys' own order
-  std::int32_t ordered_tiles;  ///< the same in the plan's, at most: intervals between first and last active queries
+  std::int32_t ordered_tiles;  ///< in another order: at most in the plan's, from first to last active queries; where
+                               ///< the keys keep their own, at least in any
 };
 
 /// The positions that a key atom of a plan's order spans.

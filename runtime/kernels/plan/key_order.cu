@@ -16,12 +16,8 @@ namespace flashdma_bwd {
 namespace {
 
 /// A tile of the predictions and of the order of tiles: 128 keys.
+static_assert(kStratumTileKeys == kCountedTileKeys);
 constexpr int kTileAtoms = kStratumTileKeys / kMaskAtom;
-
-/// Reordering must save a ninth of the tiles: it costs a gather of K and V and zeros for the keys that it drops.
-__device__ __forceinline__ bool keeps_natural(int natural_tiles, int ordered_tiles) {
-  return std::int64_t{ordered_tiles} * 9 >= std::int64_t{natural_tiles} * 8;
-}
 
 struct OrderProblem {
   int keys;
@@ -32,13 +28,14 @@ struct OrderProblem {
 /// Tiles that are sorted; the others, of longer sequences, stay in their strata.
 constexpr int kMostSortedTiles = 2048;
 
-/// What a CTA shares, beside the lists of keys where these fit.
-struct OrderState {
+/// What a CTA shares, beside the lists of keys where these fit, which begin behind it at a multiple of 16 bytes.
+struct alignas(16) OrderState {
   DigitCounters counters;
   KeyStrata strata;
   std::uint8_t tile_lengths[kMostSortedTiles];  ///< in levels, less 1
   std::uint16_t sorted_tiles[kMostSortedTiles];
-  std::int32_t natural_tiles;
+  std::int32_t natural_tiles[kSortWarps];  ///< that each warp counted
+  std::int32_t spanned[kSortWarps];        ///< query atoms from the first to the last active one, of a warp's keys
   std::int32_t ordered_tiles;
 };
 
@@ -46,12 +43,13 @@ struct OrderState {
 template <class Coded>
 using KeyLists = Coded* const (&)[2];
 
-/// Sorts the active keys of one mask but for the order of tiles, into lists[0], and returns how many there are.
+/// Writes the coded keys of one mask to lists[1], and adds up what each warp's span.
 template <class Coded>
-__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
-                                         const std::int32_t* ends, KeyLists<Coded> lists) {
+__device__ __forceinline__ void code_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
+                                          const std::int32_t* ends, KeyLists<Coded> lists) {
   const KeyLevels levels(p.query_atoms);
   constexpr int kUnroll = 8;  // keys whose loads are in flight together
+  int spanned = 0;
   for (int base = static_cast<int>(threadIdx.x); base < p.keys; base += kUnroll * kSortThreads) {
     int first[kUnroll], end[kUnroll];
 #pragma unroll
@@ -64,10 +62,17 @@ __device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& 
     for (int j = 0; j < kUnroll; ++j) {
       const int key = base + j * kSortThreads;
       if (key >= p.keys) break;
+      spanned += end[j] == 0 ? 0 : end[j] - first[j];
       lists[1][key] = end[j] == 0 ? kNothing<Coded> : coded_value<Coded>(key, levels.code(first[j], end[j] - 1));
     }
   }
-  __syncthreads();
+  spanned = __reduce_add_sync(0xffffffffu, spanned);
+  if (threadIdx.x % 32 == 0) state.spanned[threadIdx.x / 32] = spanned;
+}
+
+/// Sorts the coded keys of lists[1] but for the order of tiles, into lists[0], and returns how many are active.
+template <class Coded>
+__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, KeyLists<Coded> lists) {
   const int count = sort_by_digit<Coded, kLastDigit>(
       state.counters, p.keys, [&](int i) { return lists[1][i]; },
       [&](int slot, Coded coded) { lists[0][slot] = coded; });
@@ -206,7 +211,7 @@ __global__ void __launch_bounds__(kSortThreads)
   __shared__ OrderState state;
   const int mask_index = static_cast<int>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) state.natural_tiles = state.ordered_tiles = 0;
+  if (thread == 0) state.ordered_tiles = 0;
   wait_for_predecessor();
   const std::int64_t first = std::int64_t{mask_index} * p.keys;
   const std::int32_t* from_end = intervals.from_end + first;
@@ -220,7 +225,24 @@ __global__ void __launch_bounds__(kSortThreads)
   auto* const shared = reinterpret_cast<Coded*>(dynamic_shared_memory());
   constexpr bool kShared = sizeof(Coded) == 4;
   Coded* const own_lists[2] = {kShared ? shared : memory, (kShared && both_lists_shared ? shared : memory) + p.keys};
-  const int count = sort_keys<Coded>(state, p, from_end, ends, own_lists);
+  code_keys<Coded>(state, p, from_end, ends, own_lists);
+  const int tiles_of_warp = __reduce_add_sync(0xffffffffu, natural_tiles_here.count());
+  if (thread % 32 == 0) state.natural_tiles[thread / 32] = tiles_of_warp;
+  __syncthreads();
+  const int natural_tiles = __reduce_add_sync(0xffffffffu, state.natural_tiles[thread % 32]);
+  std::int64_t spanned = 0;
+  for (const std::int32_t of_warp : state.spanned) spanned += of_warp;
+  const auto write_own_order = [&] {
+    write_order(
+        state, p, p.keys, [](int slot) { return slot; }, from_end, ends, own_keys, own_ranges);
+  };
+  if (const std::int64_t least = (spanned + kCountedTileKeys - 1) / kCountedTileKeys;
+      p.may_keep_natural && keeps_own_order(natural_tiles, least)) {
+    write_own_order();
+    if (thread == 0) orders[mask_index] = {p.keys, 1, natural_tiles, static_cast<std::int32_t>(least)};
+    return;
+  }
+  const int count = sort_keys<Coded>(state, p, own_lists);
   const int tiles = min(count / kStratumTileKeys, kMostSortedTiles);
   sort_tiles(state, own_lists[0], tiles);
   const auto key_at = [&](int slot) {
@@ -229,16 +251,11 @@ __global__ void __launch_bounds__(kSortThreads)
     return value_of(own_lists[0][from * kStratumTileKeys + slot % kStratumTileKeys]);
   };
   write_order(state, p, count, key_at, from_end, ends, own_keys, own_ranges);
-  const int tiles_of_warp = __reduce_add_sync(0xffffffffu, natural_tiles_here.count());
-  if (thread % 32 == 0) atomicAdd(&state.natural_tiles, tiles_of_warp);
   __syncthreads();
-  const int natural_tiles = state.natural_tiles;
   const int ordered_tiles = state.ordered_tiles;
   __syncthreads();  // writing an order again adds to it
-  const bool natural = p.may_keep_natural && keeps_natural(natural_tiles, ordered_tiles);
-  if (natural)
-    write_order(
-        state, p, p.keys, [](int slot) { return slot; }, from_end, ends, own_keys, own_ranges);
+  const bool natural = p.may_keep_natural && keeps_own_order(natural_tiles, ordered_tiles);
+  if (natural) write_own_order();
   if (thread == 0) orders[mask_index] = {natural ? p.keys : count, natural ? 1 : 0, natural_tiles, ordered_tiles};
 }
 

@@ -1,23 +1,25 @@
 // The first pass of a reordered plan: reads a mask once, and writes for each key the bits of its queries and the
-// interval of query atoms in which it is active.
+// interval of query atoms in which it is active. Of a mask whose keys are known to keep their own order it writes atoms
+// instead of keys' bits.
 #include <array>
 
 #include "common/launch_kernel.hpp"
 #include "common/launch_order.cuh"
 #include "common/load_kernels.hpp"
 #include "plan/mask_atoms.cuh"
+#include "plan/own_order_proof.cuh"
 #include "plan/reordered_plan.hpp"
+#include "plan/write_atom.cuh"
 
 namespace flashdma_bwd {
 namespace {
 
 constexpr int kKeyRowWarps = 8;
-constexpr int kClearThreads = 256;
 
-/// One warp takes a key atom's pairs with two query atoms.
-template <AtomSource kSource>
+/// One warp takes a key atom's pairs with two query atoms. kProbed: there may be a proof.
+template <AtomSource kSource, bool kProbed>
 __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
-    key_rows_kernel(MaskView mask, KeyIntervals intervals, std::uint8_t* active_atoms, uint4* key_rows) {
+    key_rows_kernel(MaskView mask, OwnOrderProof proof, ReorderedPlan plan) {
   wait_for_predecessor();
   const int query_atoms = mask_atoms(mask.queries);
   const int key_atoms = mask_atoms(mask.keys);
@@ -32,6 +34,13 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
   if (mask_index >= mask.batch * mask.heads) return;
   const bool visible[2] = {atom_visible(mask.limits, pair * 2, key_atom),
                            atom_visible(mask.limits, pair * 2 + 1, key_atom)};
+  const std::int64_t head_atom = std::int64_t{mask_index} * key_atoms + key_atom;
+  const std::int64_t first_atom = head_atom * query_atoms + pair * 2;
+  const auto write_own_order = [&](const BitRows& queries, int atom) {
+    write_atom(queries, (pair * 2 + atom) * kMaskAtom, mask.queries, mask.keys - key_atom * kMaskAtom,
+               plan.words + (first_atom + atom) * kMaskAtom, plan.classes + first_atom + atom, lane);
+  };
+  const int least_tiles = kProbed ? least_tiles_of_lane(proof, mask_index, lane) : 0;
 
   unsigned active = 0;
   if (visible[0] || visible[1]) {
@@ -39,66 +48,77 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
 #pragma unroll
     for (int atom = 0; atom < 2; ++atom) {
       keys[atom] = {};
-      if (!visible[atom]) continue;
-      keys[atom] = read_atom<kSource>(mask, mask_index, pair * 2 + atom, key_atom, lane);
-      if (!kComesByKey<kSource>) transpose_bits(keys[atom], lane);
+      if (visible[atom]) keys[atom] = read_atom<kSource>(mask, mask_index, pair * 2 + atom, key_atom, lane);
+    }
+    const bool own_order = kProbed && holds(proof, least_tiles);
+#pragma unroll
+    for (int atom = 0; atom < 2; ++atom) {
+      BitRows queries = keys[atom];
+      if (!kComesByKey<kSource>)
+        transpose_bits(keys[atom], lane);
+      else if (own_order)
+        transpose_bits(queries, lane);
+      if (own_order) write_own_order(queries, atom);
     }
     bool any[2] = {false, false};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = BitRows::row(lane, half);
-      key_rows[((std::int64_t{mask_index} * key_atoms + key_atom) * pairs + pair) * kMaskAtom + row] = {
-          keys[0].low[half], keys[0].high[half], keys[1].low[half], keys[1].high[half]};
+      if (!own_order)
+        reinterpret_cast<uint4*>(plan.key_rows)[(head_atom * pairs + pair) * kMaskAtom + row] = {
+            keys[0].low[half], keys[0].high[half], keys[1].low[half], keys[1].high[half]};
       const bool own[2] = {keys[0].word(half) != 0, keys[1].word(half) != 0};
       any[0] |= own[0];
       any[1] |= own[1];
       if (own[0] || own[1]) {  // the key is inside: bits past the last are 0
         const std::int64_t key = std::int64_t{mask_index} * mask.keys + key_atom * kMaskAtom + row;
-        atomicMax(intervals.from_end + key, query_atoms - (pair * 2 + (own[0] ? 0 : 1)));
-        atomicMax(intervals.ends + key, pair * 2 + (own[1] ? 2 : 1));
+        atomicMax(plan.intervals.from_end + key, query_atoms - (pair * 2 + (own[0] ? 0 : 1)));
+        atomicMax(plan.intervals.ends + key, pair * 2 + (own[1] ? 2 : 1));
       }
     }
 #pragma unroll
     for (int atom = 0; atom < 2; ++atom) active |= __any_sync(0xffffffffu, any[atom]) ? 1u << atom : 0u;
+  } else if (kProbed && holds(proof, least_tiles)) {
+    // Its words are read only with those of an atom of the same tile.
+    if (atoms_visible(mask.limits, pair * 2, key_atom)) {
+      write_own_order({}, 0);
+      write_own_order({}, 1);
+    } else if (lane < 2) {
+      plan.classes[first_atom + lane] = static_cast<std::uint8_t>(MaskClass::empty);
+    }
   }
   if (lane == 0)
-    active_atoms[(std::int64_t{mask_index} * pairs + pair) * key_atoms + key_atom] = static_cast<std::uint8_t>(active);
-}
-
-__global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int32_t* values, std::int64_t count) {
-  let_successor_launch();
-  const std::int64_t i = std::int64_t{blockIdx.x} * kClearThreads + threadIdx.x;
-  if (i < count) values[i] = 0;
+    plan.active_atoms[(std::int64_t{mask_index} * pairs + pair) * key_atoms + key_atom] =
+        static_cast<std::uint8_t>(active);
 }
 
 // In the order of AtomSource.
-constexpr std::array kKeyRowKernels = {key_rows_kernel<AtomSource::bytes>,  key_rows_kernel<AtomSource::aligned_bytes>,
-                                       key_rows_kernel<AtomSource::bits>,   key_rows_kernel<AtomSource::aligned_bits>,
-                                       key_rows_kernel<AtomSource::blocks>, key_rows_kernel<AtomSource::intervals>};
+template <bool kProbed>
+constexpr std::array kKeyRowKernels = {
+    key_rows_kernel<AtomSource::bytes, kProbed>,  key_rows_kernel<AtomSource::aligned_bytes, kProbed>,
+    key_rows_kernel<AtomSource::bits, kProbed>,   key_rows_kernel<AtomSource::aligned_bits, kProbed>,
+    key_rows_kernel<AtomSource::blocks, kProbed>, key_rows_kernel<AtomSource::intervals, kProbed>};
 
 }  // namespace
 
-cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
-                          cudaStream_t stream) {
-  const std::int64_t heads = std::int64_t{mask.batch} * mask.heads;
-  const std::int64_t values = 2 * heads * mask.keys;
-  const std::int64_t warps = heads * query_atom_pairs(mask.queries) * mask_atoms(mask.keys);
-  if (values == 0) return cudaSuccess;
-  const cudaError_t error =
-      launch_kernel(clear_intervals_kernel, static_cast<unsigned>((values + kClearThreads - 1) / kClearThreads),
-                    kClearThreads, 0, stream, plan.intervals.from_end, values);
+cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const OwnOrderProof& proof,
+                          const ReorderedPlan& plan, cudaStream_t stream) {
+  const std::int64_t warps =
+      std::int64_t{mask.batch} * mask.heads * query_atom_pairs(mask.queries) * mask_atoms(mask.keys);
   // Without queries the order is made of the intervals all the same.
-  if (error != cudaSuccess || warps == 0) return error;
+  if (warps == 0) return cudaSuccess;
+  const auto& kernels = proof.least_tiles != nullptr ? kKeyRowKernels<true> : kKeyRowKernels<false>;
   return launch_kernel(
-      kKeyRowKernels[static_cast<std::size_t>(atom_source(mask))],
+      kernels[static_cast<std::size_t>(atom_source(mask))],
       Grid(static_cast<unsigned>((warps + kKeyRowWarps - 1) / kKeyRowWarps)).launched_early(device.early_launches),
-      kKeyRowWarps * 32, 0, stream, mask, plan.intervals, plan.active_atoms, reinterpret_cast<uint4*>(plan.key_rows));
+      kKeyRowWarps * 32, 0, stream, mask, proof, plan);
 }
 
 cudaError_t load_key_row_kernels() {
-  cudaError_t error = load_kernels(clear_intervals_kernel);
-  for (const auto kernel : kKeyRowKernels)
-    if (error == cudaSuccess) error = load_kernels(kernel);
+  cudaError_t error = cudaSuccess;
+  for (const auto& kernels : {kKeyRowKernels<false>, kKeyRowKernels<true>})
+    for (const auto kernel : kernels)
+      if (error == cudaSuccess) error = load_kernels(kernel);
   return error;
 }
 

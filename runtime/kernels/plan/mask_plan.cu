@@ -6,6 +6,7 @@
 #include "plan/mask_atoms.cuh"
 #include "plan/mask_plan.hpp"
 #include "plan/reordered_plan.hpp"
+#include "plan/write_atom.cuh"
 
 namespace flashdma_bwd {
 namespace {
@@ -39,21 +40,8 @@ __global__ void __launch_bounds__(kPackWarps * 32)
 
   BitRows rows = read_atom<kSource>(mask, mask_index, query_atom, key_atom, lane);
   if (kComesByKey<kSource>) transpose_bits(rows, lane);
-  const std::uint64_t inside = first_bits(mask.keys - key_atom * kMaskAtom);
-  bool any = false;
-  bool all = true;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = BitRows::row(lane, half);
-    const std::uint64_t word = rows.word(half);
-    words[atom * kMaskAtom + row] = word;
-    any |= word != 0;
-    all &= query_atom * kMaskAtom + row >= mask.queries || word == inside;
-  }
-  any = __any_sync(0xffffffffu, any);
-  all = __all_sync(0xffffffffu, all);
-  if (lane == 0)
-    classes[atom] = static_cast<std::uint8_t>(!any ? MaskClass::empty : all ? MaskClass::full : MaskClass::partial);
+  write_atom(rows, query_atom * kMaskAtom, mask.queries, mask.keys - key_atom * kMaskAtom, words + atom * kMaskAtom,
+             classes + atom, lane);
 }
 
 /// One CTA compacts the mask of one (batch, head): a running count over blocks of 16 keys a thread.
@@ -124,9 +112,11 @@ cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_
 cudaError_t reorder_mask(const MaskView& mask, const PlanDevice& device, bool may_keep_natural, std::byte* memory,
                          cudaStream_t stream) {
   const ReorderedPlan plan = reordered_plan(memory, std::int64_t{mask.batch} * mask.heads, mask.queries, mask.keys);
-  cudaError_t error = read_key_rows(mask, device, plan, stream);
+  const OwnOrderProof proof = may_keep_natural ? own_order_proof(mask, device, plan) : OwnOrderProof();
+  cudaError_t error = prepare_keys(mask, proof, plan, stream);
+  if (error == cudaSuccess) error = read_key_rows(mask, device, proof, plan, stream);
   if (error == cudaSuccess) error = order_keys(mask, device, plan, may_keep_natural, stream);
-  if (error == cudaSuccess) error = pack_ordered_atoms(mask, device, plan, stream);
+  if (error == cudaSuccess) error = pack_ordered_atoms(mask, device, proof, plan, stream);
   return error;
 }
 
@@ -136,8 +126,8 @@ cudaError_t load_plan_kernels() {
     if (error == cudaSuccess) error = load_kernels(kernel);
   for (const auto kernel : kCompactKernels)
     if (error == cudaSuccess) error = load_kernels(kernel);
-  for (const auto load : {load_key_list_kernels, load_tile_list_kernels, load_key_row_kernels, load_key_order_kernels,
-                          load_ordered_atom_kernels})
+  for (const auto load : {load_key_list_kernels, load_tile_list_kernels, load_key_preparations, load_key_row_kernels,
+                          load_key_order_kernels, load_ordered_atom_kernels})
     if (error == cudaSuccess) error = load();
   return error;
 }

@@ -2,10 +2,13 @@
 //
 // Three passes on the stream, without a word to the host. The first reads the mask once and writes each key's queries
 // as bits, and the interval of query atoms in which the key is active. The second orders the keys of each mask. The
-// third gathers the bits of every atom of the new order, as the natural layout has them, and classifies it.
+// third gathers the bits of every atom of the new order, as the natural layout has them, and classifies it. Where the
+// first and last queries of a long mask prove that its keys keep their own order (own_order_proof.hpp), the first pass
+// writes atoms of that order, and the third gathers none.
 #pragma once
 
 #include "plan/mask_plan.hpp"
+#include "plan/own_order_proof.hpp"
 
 namespace flashdma_bwd {
 
@@ -27,6 +30,7 @@ struct ReorderedPlanLayout {
   std::size_t lists = 0;         ///< room for uint64[heads][2][seqlen_k]: keys with their codes, half sorted. Of 32
                                  ///< bits each, or not used, where shared memory holds one list, or both
   std::size_t active_atoms = 0;  ///< uint8[heads][query atom pair][key atom]: a bit for each of the two
+  std::size_t least_tiles = 0;   ///< int32[heads][parts], see OwnOrderProof
   std::size_t key_rows = 0;      ///< uint64[heads][key atom][query atom pair][64 keys][2]: bit = query
   std::size_t bytes = 0;
 };
@@ -49,6 +53,7 @@ constexpr ReorderedPlanLayout reordered_plan_layout(std::int64_t heads, std::int
   layout.scratch = layout.bytes;
   layout.lists = take(keys * 16);
   layout.active_atoms = take(atoms / 2);
+  layout.least_tiles = take(static_cast<std::size_t>(heads * proof_parts(seqlen_k)) * 4);
   layout.key_rows = take(atoms * kMaskAtom * 8);
   return layout;
 }
@@ -70,6 +75,7 @@ struct ReorderedPlan {
   KeyIntervals intervals;
   std::uint64_t* lists = nullptr;
   std::uint8_t* active_atoms = nullptr;
+  std::int32_t* least_tiles = nullptr;
   std::uint64_t* key_rows = nullptr;
 };
 inline ReorderedPlan reordered_plan(std::byte* memory, std::int64_t heads, std::int64_t seqlen_q,
@@ -85,22 +91,31 @@ inline ReorderedPlan reordered_plan(std::byte* memory, std::int64_t heads, std::
   plan.intervals.ends = plan.intervals.from_end + heads * seqlen_k;
   plan.lists = reinterpret_cast<std::uint64_t*>(memory + layout.lists);
   plan.active_atoms = reinterpret_cast<std::uint8_t*>(memory + layout.active_atoms);
+  plan.least_tiles = reinterpret_cast<std::int32_t*>(memory + layout.least_tiles);
   plan.key_rows = reinterpret_cast<std::uint64_t*>(memory + layout.key_rows);
   return plan;
 }
 
+/// What the first and last queries of a mask are to prove: nothing where it is not long enough.
+OwnOrderProof own_order_proof(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan);
+
+/// Clears the keys' intervals, and finds the proof, if there is to be one.
+cudaError_t prepare_keys(const MaskView& mask, const OwnOrderProof& proof, const ReorderedPlan& plan,
+                         cudaStream_t stream);
+
 /// The first pass.
-cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
-                          cudaStream_t stream);
+cudaError_t read_key_rows(const MaskView& mask, const PlanDevice& device, const OwnOrderProof& proof,
+                          const ReorderedPlan& plan, cudaStream_t stream);
 
 /// The second. `may_keep_natural`: a mask whose keys' own order promises no more tiles keeps it.
 cudaError_t order_keys(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan, bool may_keep_natural,
                        cudaStream_t stream);
 
 /// The third.
-cudaError_t pack_ordered_atoms(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan,
-                               cudaStream_t stream);
+cudaError_t pack_ordered_atoms(const MaskView& mask, const PlanDevice& device, const OwnOrderProof& proof,
+                               const ReorderedPlan& plan, cudaStream_t stream);
 
+cudaError_t load_key_preparations();
 cudaError_t load_key_row_kernels();
 cudaError_t load_key_order_kernels();
 cudaError_t load_ordered_atom_kernels();

@@ -1,0 +1,36 @@
+// The keys' own order, and what proves that a mask keeps it before all of it has been read.
+//
+// A tile of 128 keys in any order visits the queries from the earliest first to the latest last active one of its keys,
+// so that it visits at least as many as each of them spans. Whatever the order, there are then at least
+//     sum over the keys of the query atoms from the first to the last active one / 128
+// tiles, and a mask whose own order has not many more keeps it. Two query atoms give a bound for the sum: a key that is
+// active in both spans what lies between them. The limits bound the tiles of the own order. So the first and the last
+// queries, a hundredth of a long mask, prove of masks that keep pairs all over, as of half of them by chance, that the
+// first pass can write what the main kernels read.
+#pragma once
+
+#include "plan/mask_plan.hpp"
+
+namespace flashdma_bwd {
+
+/// A tile of the counts: 128 keys.
+inline constexpr int kCountedTileKeys = 128;
+
+/// Reordering must save a ninth of the tiles: it costs a gather of K and V and zeros for the keys that it drops.
+FLASHDMA_HOST_DEVICE constexpr bool keeps_own_order(std::int64_t own_tiles, std::int64_t ordered_tiles) {
+  return ordered_tiles * 9 >= own_tiles * 8;
+}
+
+/// Key atoms whose tiles are one number of a proof.
+inline constexpr int kProofKeyAtoms = 8;
+FLASHDMA_HOST_DEVICE constexpr int proof_parts(std::int64_t seqlen_k) {
+  return (mask_atoms(seqlen_k) + kProofKeyAtoms - 1) / kProofKeyAtoms;
+}
+
+struct OwnOrderProof {
+  std::int32_t* least_tiles = nullptr;  ///< [heads][parts]: of the part's keys in any order; nullptr: nothing was asked
+  int parts = 0;
+  std::int64_t most_own_tiles = 0;  ///< of each mask
+};
+
+}  // namespace flashdma_bwd
