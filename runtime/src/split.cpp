@@ -105,11 +105,12 @@ bool has_limits(const BackwardParameters& p) {
 /// and memory can serve (NOTES.md, "Deterministic mode").
 ItemOrder order_of_turns(const BackwardParameters& p, bool lengths_known) {
   constexpr int kFewestCtasOfHead = 4;
-  constexpr int kPartsOfUnequalHead = 6;  ///< of its items, of which one is at work
+  // Of its items, of which one is at work. Heads of 32 columns take half the cache of those of 64.
+  const int parts_of_unequal_head = p.head_dim <= 32 ? 12 : 6;
   const int groups = p.items / p.key_tiles;
   int most = std::max(p.running / kFewestCtasOfHead, 1);
   if (lengths_known) {
-    const int running = p.running * (has_limits(p) ? kPartsOfUnequalHead : 1);
+    const int running = p.running * (has_limits(p) ? parts_of_unequal_head : 1);
     most = std::clamp((2 * running + p.key_tiles) / (2 * p.key_tiles), 1, most);
   }
   const int blocks = (groups + most - 1) / most;

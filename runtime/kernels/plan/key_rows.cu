@@ -48,11 +48,13 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
 #pragma unroll
     for (int atom = 0; atom < 2; ++atom) {
       keys[atom] = {};
-      if (visible[atom]) keys[atom] = read_atom<kSource>(mask, mask_index, pair * 2 + atom, key_atom, lane);
+      if (!visible[atom]) continue;
+      keys[atom] = read_atom<kSource>(mask, mask_index, pair * 2 + atom, key_atom, lane);
+      if (!kProbed && !kComesByKey<kSource>) transpose_bits(keys[atom], lane);
     }
     const bool own_order = kProbed && holds(proof, least_tiles);
 #pragma unroll
-    for (int atom = 0; atom < 2; ++atom) {
+    for (int atom = 0; kProbed && atom < 2; ++atom) {
       BitRows queries = keys[atom];
       if (!kComesByKey<kSource>)
         transpose_bits(keys[atom], lane);

@@ -7,10 +7,7 @@ namespace flashdma_bwd {
 
 /// The lane's share of a mask's tiles, so that it can be read while other loads are under way.
 __device__ __forceinline__ int least_tiles_of_lane(const OwnOrderProof& proof, int mask_index, int lane) {
-  int tiles = 0;
-  if (proof.least_tiles != nullptr)
-    for (int part = lane; part < proof.parts; part += 32) tiles += proof.least_tiles[mask_index * proof.parts + part];
-  return tiles;
+  return lane < proof.parts ? proof.least_tiles[mask_index * kMostParts + lane] : 0;
 }
 
 /// Whether the proof holds. All lanes of the warp, each with its share.

@@ -16,19 +16,20 @@ namespace flashdma_bwd {
 /// A tile of the counts: 128 keys.
 inline constexpr int kCountedTileKeys = 128;
 
+/// Parts of the keys of a proof, each of them a lane's.
+inline constexpr int kMostParts = 32;
+/// Key atoms that are asked at a time.
+inline constexpr int kPartAtoms = 8;
+
 /// Reordering must save a ninth of the tiles: it costs a gather of K and V and zeros for the keys that it drops.
 FLASHDMA_HOST_DEVICE constexpr bool keeps_own_order(std::int64_t own_tiles, std::int64_t ordered_tiles) {
   return ordered_tiles * 9 >= own_tiles * 8;
 }
 
-/// Key atoms whose tiles are one number of a proof.
-inline constexpr int kProofKeyAtoms = 8;
-FLASHDMA_HOST_DEVICE constexpr int proof_parts(std::int64_t seqlen_k) {
-  return (mask_atoms(seqlen_k) + kProofKeyAtoms - 1) / kProofKeyAtoms;
-}
-
 struct OwnOrderProof {
-  std::int32_t* least_tiles = nullptr;  ///< [heads][parts]: of the part's keys in any order; nullptr: nothing was asked
+  /// [heads][kMostParts]: of as many parts of a mask's keys, at least, in any order. nullptr: nothing was asked.
+  std::int32_t* least_tiles = nullptr;
+  int part_atoms = 0;  ///< key atoms of a part, the last one less
   int parts = 0;
   std::int64_t most_own_tiles = 0;  ///< of each mask
 };

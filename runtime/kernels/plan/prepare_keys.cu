@@ -13,7 +13,7 @@ namespace flashdma_bwd {
 namespace {
 
 constexpr int kClearThreads = 256;
-constexpr int kProbeThreads = kProofKeyAtoms * 32;
+constexpr int kProbeThreads = 2 * kPartAtoms * 32;
 
 __global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int32_t* values, std::int64_t count) {
   let_successor_launch();
@@ -21,53 +21,63 @@ __global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int
   if (i < count) values[i] = 0;
 }
 
-/// The query atoms that those keys of a key atom span together which are active in both of the atoms that are read: the
-/// first and the last query atom that the limits hide nothing of. All lanes of the warp.
-template <AtomSource kSource>
-__device__ __forceinline__ int spanned_for_certain(const MaskView& mask, int mask_index, int key_atom, int lane) {
+/// The query atoms [begin, end) of which the limits hide no pair with a key atom.
+__device__ __forceinline__ TileRange whole_query_atoms(const MaskView& mask, int key_atom) {
   const int first_key = key_atom * kMaskAtom;
-  if (first_key >= mask.keys) return 0;
-  const TileRange whole =
+  if (first_key >= mask.keys) return {0, 0};
+  TileRange whole =
       whole_query_tiles(mask.limits, mask.queries, first_key, min(first_key + kMaskAtom, mask.keys) - 1, kMaskAtom);
   // An atom of few queries says little.
-  const bool last_is_cut = whole.end * kMaskAtom > mask.queries && whole.end - whole.begin > 1;
-  const int end = last_is_cut ? whole.end - 1 : whole.end;
-  if (end == whole.begin) return 0;
-  BitRows first = read_atom<kSource>(mask, mask_index, whole.begin, key_atom, lane);
-  BitRows last = read_atom<kSource>(mask, mask_index, end - 1, key_atom, lane);
-  if (!kComesByKey<kSource>) {
-    transpose_bits(first, lane);
-    transpose_bits(last, lane);
-  }
-  int keys = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) keys += first.word(half) != 0 && last.word(half) != 0 ? 1 : 0;
-  return __reduce_add_sync(0xffffffffu, keys) * (end - whole.begin);
+  if (whole.end * kMaskAtom > mask.queries && whole.end - whole.begin > 1) --whole.end;
+  return whole;
 }
 
-/// Clears the intervals of a part's keys and finds the part's tiles.
+/// The keys of an atom with an active pair, as bits. All lanes of the warp.
+template <AtomSource kSource>
+__device__ __forceinline__ std::uint64_t active_keys(const MaskView& mask, int mask_index, int query_atom, int key_atom,
+                                                     int lane) {
+  BitRows rows = read_atom<kSource>(mask, mask_index, query_atom, key_atom, lane);
+  if (kComesByKey<kSource>) transpose_bits(rows, lane);
+  const std::uint64_t high = __reduce_or_sync(0xffffffffu, rows.high[0] | rows.high[1]);
+  return high << 32 | __reduce_or_sync(0xffffffffu, rows.low[0] | rows.low[1]);
+}
+
+/// Clears the intervals of a part's keys and finds the part's tiles. Of each key atom one warp reads the first of the
+/// query atoms that it sees whole, another the last.
 template <AtomSource kSource>
 __global__ void __launch_bounds__(kProbeThreads)
     probe_keys_kernel(MaskView mask, OwnOrderProof proof, KeyIntervals intervals) {
-  __shared__ int spanned[kProofKeyAtoms];
+  __shared__ std::uint64_t active[2][kPartAtoms];
   let_successor_launch();
   const int thread = static_cast<int>(threadIdx.x);
   const int part = static_cast<int>(blockIdx.x) % proof.parts;
   const int mask_index = static_cast<int>(blockIdx.x) / proof.parts;
   const std::int64_t first = std::int64_t{mask_index} * mask.keys;
-  const int first_key = part * kProofKeyAtoms * kMaskAtom;
-  for (int key = first_key + thread; key < min(first_key + kProofKeyAtoms * kMaskAtom, mask.keys);
-       key += kProbeThreads) {
+  const int begin = part * proof.part_atoms;
+  const int end = begin + proof.part_atoms;
+  for (int key = begin * kMaskAtom + thread; key < min(end * kMaskAtom, mask.keys); key += kProbeThreads) {
     intervals.from_end[first + key] = 0;
     intervals.ends[first + key] = 0;
   }
-  const int of_warp = spanned_for_certain<kSource>(mask, mask_index, part * kProofKeyAtoms + thread / 32, thread % 32);
-  if (thread % 32 == 0) spanned[thread / 32] = of_warp;
-  __syncthreads();
-  if (thread > 0) return;
-  int sum = 0;
-  for (const int of_atom : spanned) sum += of_atom;
-  proof.least_tiles[blockIdx.x] = sum / kCountedTileKeys;
+  const int lane = thread % 32;
+  const int atom = thread / 32 % kPartAtoms;
+  const int last = thread / 32 / kPartAtoms;
+  int spanned = 0;
+  for (int base = begin; base < end; base += kPartAtoms) {
+    const TileRange whole = whole_query_atoms(mask, base + atom);
+    std::uint64_t keys = 0;
+    if (whole.begin < whole.end)
+      keys = active_keys<kSource>(mask, mask_index, last == 0 ? whole.begin : whole.end - 1, base + atom, lane);
+    if (lane == 0) active[last][atom] = keys;
+    __syncthreads();
+    if (thread == 0)
+      for (int i = 0; i < kPartAtoms; ++i) {
+        const TileRange of_atom = whole_query_atoms(mask, base + i);
+        spanned += __popcll(active[0][i] & active[1][i]) * (of_atom.end - of_atom.begin);
+      }
+    __syncthreads();
+  }
+  if (thread == 0) proof.least_tiles[mask_index * kMostParts + part] = spanned / kCountedTileKeys;
 }
 
 // In the order of AtomSource.
@@ -79,7 +89,10 @@ constexpr std::array kProbeKernels = {
 }  // namespace
 
 OwnOrderProof own_order_proof(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan) {
-  OwnOrderProof proof{plan.least_tiles, proof_parts(mask.keys), 0};
+  const int atoms = mask_atoms(mask.keys);
+  const int groups = (atoms + kPartAtoms - 1) / kPartAtoms;  // one to a part, or as many as leave kMostParts
+  const int part_atoms = (groups + kMostParts - 1) / kMostParts * kPartAtoms;
+  OwnOrderProof proof{plan.least_tiles, part_atoms, (atoms + part_atoms - 1) / part_atoms, 0};
   for (int key = 0; key < mask.keys; key += kCountedTileKeys) {
     const TileRange seen =
         visible_query_tiles(mask.limits, mask.queries, key, std::min(key + kCountedTileKeys, mask.keys) - 1, kMaskAtom);

@@ -30,7 +30,7 @@ struct ReorderedPlanLayout {
   std::size_t lists = 0;         ///< room for uint64[heads][2][seqlen_k]: keys with their codes, half sorted. Of 32
                                  ///< bits each, or not used, where shared memory holds one list, or both
   std::size_t active_atoms = 0;  ///< uint8[heads][query atom pair][key atom]: a bit for each of the two
-  std::size_t least_tiles = 0;   ///< int32[heads][parts], see OwnOrderProof
+  std::size_t least_tiles = 0;   ///< int32[heads][kMostParts], see OwnOrderProof
   std::size_t key_rows = 0;      ///< uint64[heads][key atom][query atom pair][64 keys][2]: bit = query
   std::size_t bytes = 0;
 };
@@ -53,7 +53,7 @@ constexpr ReorderedPlanLayout reordered_plan_layout(std::int64_t heads, std::int
   layout.scratch = layout.bytes;
   layout.lists = take(keys * 16);
   layout.active_atoms = take(atoms / 2);
-  layout.least_tiles = take(static_cast<std::size_t>(heads * proof_parts(seqlen_k)) * 4);
+  layout.least_tiles = take(static_cast<std::size_t>(heads * kMostParts) * 4);
   layout.key_rows = take(atoms * kMaskAtom * 8);
   return layout;
 }

@@ -139,6 +139,9 @@ template <class T>
 T __reduce_min_sync(unsigned mask, T value) {
   return ::flashdma_bwd::emulated::reduce("redux.min", mask, value, [](T a, T b) { return a < b ? a : b; });
 }
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
+  return ::flashdma_bwd::emulated::reduce("redux.or", mask, value, [](unsigned a, unsigned b) { return a | b; });
+}
 template <class T>
 T __reduce_max_sync(unsigned mask, T value) {
   return ::flashdma_bwd::emulated::reduce("redux.max", mask, value, [](T a, T b) { return a < b ? b : a; });

@@ -98,6 +98,13 @@ inline int __reduce_max_sync(unsigned, int value) {
 inline int __reduce_add_sync(unsigned, int value) {
   return reduce_lanes(value, [](int a, int b) { return a + b; });
 }
+inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+  return host_cuda::exchange(value, [&](const auto& of, unsigned) {
+    unsigned result = 0;
+    for (unsigned lane = 0; lane < host_cuda::kWarp; ++lane) result |= of(lane);
+    return result;
+  });
+}
 inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
 }
@@ -105,6 +112,9 @@ inline bool __all_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) == mask;
 }
 inline int __popc(unsigned value) {
+  return std::popcount(value);
+}
+inline int __popcll(unsigned long long value) {
   return std::popcount(value);
 }
 inline int __ffs(int value) {
