@@ -2,7 +2,7 @@
 // configs/tables/sm90.yaml:15
 //   sm90 head_dim=64 data_type=bf16 bias=none softcap=no deterministic=no masked=no seqlen_q=4096..4096 seqlen_k=4096..4096 work_items_per_sm=0..0 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=64 b=1 h=1 sq=4096 sk=4096: 0.04814 ms, spread 0.0002931 ms; next hopper_m128n128_wg2_q2_do2_ds2_items_r24c240, 0.04984 ms; 2 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:19
-//   sm90 head_dim=64 bias=tile bias_copies=yes softcap=no => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile; one buffer of the bias is what fits beside it
+//   sm90 head_dim=64 bias=tile bias_copies=yes softcap=no => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile
 // configs/tables/sm90.yaml:24
 //   sm90 head_dim=64 bias=none softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: as above, where a CTA takes one item; b=1 h=16 s=1024 causal 0.0476 ms instead of 0.0484 with 64 queries, on an H200
 // configs/tables/sm90.yaml:30

@@ -30,8 +30,8 @@ __device__ __forceinline__ void write_partial_key_gradient(const BackwardParamet
   }
 }
 
-/// Starts to store rows of dK or dV, which all fences are behind, from the panels of `Tile` at `source`; `first_row`:
-/// of an item whose keys are neighbours. One thread, a bulk group of its own.
+/// Starts to store dK or dV of an item whose keys are neighbours, from its row `first_row` on: the panels of `Tile` at
+/// `source`, which all fences are behind. One thread, a bulk group of its own.
 template <class Tile>
 __device__ __forceinline__ void start_gradient_store(const BackwardParameters& p, const KeyItem& item,
                                                      const CUtensorMap& map, std::uint32_t source, int first_row) {

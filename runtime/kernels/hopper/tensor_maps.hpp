@@ -56,8 +56,8 @@ FLASHDMA_HOST_DEVICE constexpr int start_inside(int first, int end, int instead)
   return first < end ? first : instead;
 }
 
-/// Fills the maps of a call. cudaErrorInvalidValue: a stride between heads or sequences is 2^40 bytes or longer, or the
-/// kernel has a tile bias and the problem not `bias_copies`.
+/// Fills the maps of a call. cudaErrorInvalidValue: a stride is 2^40 bytes or longer, or the kernel has a tile bias and
+/// the problem not `bias_copies`.
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& parameters, const MapBoxes& boxes);
 
 }  // namespace flashdma_bwd::hopper

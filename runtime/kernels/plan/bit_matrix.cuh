@@ -35,6 +35,12 @@ __device__ __forceinline__ void exchange_within_words(std::uint32_t& a, std::uin
   b = (b & kept) | (received >> of_upper & ~kept);
 }
 
+/// The columns in which any row has a bit. All lanes of the warp.
+__device__ __forceinline__ std::uint64_t columns_with_bits(const BitRows& m) {
+  const std::uint64_t high = __reduce_or_sync(0xffffffffu, m.high[0] | m.high[1]);
+  return high << 32 | __reduce_or_sync(0xffffffffu, m.low[0] | m.low[1]);
+}
+
 /// Rows become columns. All lanes of the warp.
 __device__ __forceinline__ void transpose_bits(BitRows& m, int lane) {
   // Bits 5 and 4 of a row's number are the lane's bits 1 and 0, bit 3 is the half, bits 2, 1, 0 are the lane's 4, 3, 2.

@@ -55,12 +55,18 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
     const bool own_order = kProbed && holds(proof, least_tiles);
 #pragma unroll
     for (int atom = 0; kProbed && atom < 2; ++atom) {
+      if (!own_order) {
+        if (!kComesByKey<kSource>) transpose_bits(keys[atom], lane);
+        continue;
+      }
       BitRows queries = keys[atom];
-      if (!kComesByKey<kSource>)
-        transpose_bits(keys[atom], lane);
-      else if (own_order)
-        transpose_bits(queries, lane);
-      if (own_order) write_own_order(queries, atom);
+      if (kComesByKey<kSource>) transpose_bits(queries, lane);
+      write_own_order(queries, atom);
+      if (kComesByKey<kSource>) continue;
+      // Of the keys' bits it counts whether there are any, which is less to find than the bits.
+      const std::uint64_t active_keys = columns_with_bits(queries);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) keys[atom].set(half, active_keys >> BitRows::row(lane, half) & 1u);
     }
     bool any[2] = {false, false};
 #pragma unroll

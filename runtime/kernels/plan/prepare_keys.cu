@@ -38,8 +38,7 @@ __device__ __forceinline__ std::uint64_t active_keys(const MaskView& mask, int m
                                                      int lane) {
   BitRows rows = read_atom<kSource>(mask, mask_index, query_atom, key_atom, lane);
   if (kComesByKey<kSource>) transpose_bits(rows, lane);
-  const std::uint64_t high = __reduce_or_sync(0xffffffffu, rows.high[0] | rows.high[1]);
-  return high << 32 | __reduce_or_sync(0xffffffffu, rows.low[0] | rows.low[1]);
+  return columns_with_bits(rows);
 }
 
 /// Clears the intervals of a part's keys and finds the part's tiles. Of each key atom one warp reads the first of the
