@@ -3,7 +3,7 @@
 //   sm90 head_dim=32 bias=tile bias_copies=yes softcap=no => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile
 // configs/tables/sm90.yaml:9
 //   sm90 head_dim=32 bias=none softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: P and its slopes packed under the products of dP leave room for 128 queries; b=2 h=64 s=8192 10.8 ms instead of 12.9 on an H200
-// configs/tables/sm90.yaml:14
+// configs/tables/sm90.yaml:15
 //   sm90 head_dim=32 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: the largest tile
 #include "hopper/instantiate.cuh"
 
