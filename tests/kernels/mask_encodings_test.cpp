@@ -180,45 +180,62 @@ TEST_CASE("the first pass of reordered plans finds the same in every encoding") 
 
 TEST_CASE("the first pass writes natural atoms of masks whose keys keep their own order") {
   for_each_encoding([](const BoolMask& mask, const View& as_bytes, const View& view) {
-    Limits limits;
-    limits.high = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
-    const MaskView limited = view.limited(limits);
-    const std::int64_t heads = limited.batch * limited.heads;
-    std::vector<std::uint64_t> memory(reordered_plan_layout(heads, limited.queries, limited.keys).bytes / 8,
-                                      0xDEADBEEFDEADBEEFu);
-    const ReorderedPlan plan =
-        reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, limited.queries, limited.keys);
-    OwnOrderProof proof = own_order_proof(limited, {0, false, 0}, plan);
-    proof.most_own_tiles = 0;  // of which there are enough, whatever the keys span
-    REQUIRE(prepare_keys(limited, proof, plan, nullptr) == cudaSuccess);
-    REQUIRE(read_key_rows(limited, {}, proof, plan, nullptr) == cudaSuccess);
-    const Natural expected = natural_plan(as_bytes.limited(limits));
-    CHECK(std::equal(expected.words.begin(), expected.words.end(), plan.words));
-    for (std::size_t atom = 0; atom < expected.words.size() / kMaskAtom; ++atom)
-      REQUIRE(expected.classes[atom] == plan.classes[atom]);
-    CHECK(*plan.key_rows == 0xDEADBEEFDEADBEEFu);
+    const auto half = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
+    for (const Limits& limits : {Limits{-kUnlimited, half}, Limits{-40, 20}}) {  // the second hides whole tiles
+      const MaskView limited = view.limited(limits);
+      const std::int64_t heads = limited.batch * limited.heads;
+      std::vector<std::uint64_t> memory(reordered_plan_layout(heads, limited.queries, limited.keys).bytes / 8,
+                                        0xDEADBEEFDEADBEEFu);
+      const ReorderedPlan plan =
+          reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, limited.queries, limited.keys);
+      OwnOrderProof proof = own_order_proof(limited, {0, false, 0}, plan);
+      proof.most_own_tiles = 0;  // of which there are enough, whatever the keys span
+      REQUIRE(prepare_keys(limited, proof, plan, nullptr) == cudaSuccess);
+      REQUIRE(read_key_rows(limited, {}, proof, plan, nullptr) == cudaSuccess);
+      const Natural expected = natural_plan(as_bytes.limited(limits));
+      CHECK(std::equal(expected.words.begin(), expected.words.end(), plan.words));
+      const std::size_t atoms = expected.words.size() / kMaskAtom;
+      for (std::size_t atom = 0; atom < atoms; ++atom) REQUIRE(expected.classes[atom] == plan.classes[atom]);
+      CHECK(*plan.key_rows == 0xDEADBEEFDEADBEEFu);
+      // What else the second pass reads is as without a proof.
+      std::vector<std::uint64_t> plain_memory = key_rows_memory(limited);
+      const ReorderedPlan plain =
+          reordered_plan(reinterpret_cast<std::byte*>(plain_memory.data()), heads, limited.queries, limited.keys);
+      const auto keys = static_cast<std::ptrdiff_t>(2 * heads * limited.keys);
+      CHECK(std::equal(plan.intervals.from_end, plan.intervals.from_end + keys, plain.intervals.from_end));
+      CHECK(std::equal(plan.active_atoms, plan.active_atoms + atoms / 2, plain.active_atoms));
+    }
   });
 }
 
 TEST_CASE("the proof that keys keep their order is the same in every encoding") {
-  for_each_encoding([](const BoolMask& mask, const View& as_bytes, const View& view) {
-    Limits limits;
-    limits.high = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
-    const auto least_tiles = [&](const MaskView& of) {
-      const std::int64_t heads = of.batch * of.heads;
-      std::vector<std::uint64_t> memory(reordered_plan_layout(heads, of.queries, of.keys).bytes / 8,
-                                        0xDEADBEEFDEADBEEFu);
-      const ReorderedPlan plan =
-          reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, of.queries, of.keys);
-      const OwnOrderProof proof = own_order_proof(of, {0, false, 0}, plan);
-      REQUIRE(prepare_keys(of, proof, plan, nullptr) == cudaSuccess);
-      REQUIRE(proof.parts == 1);
-      std::vector<std::int32_t> tiles;
-      for (std::int64_t head = 0; head < heads; ++head) tiles.push_back(plan.least_tiles[head * kMostParts]);
-      return tiles;
-    };
-    CHECK(least_tiles(view.limited(limits)) == least_tiles(as_bytes.limited(limits)));
+  int tiles_of_encodings[std::size(kMaskEncodings)] = {};
+  for_each_encoding([&](const BoolMask& mask, const View& as_bytes, const View& view) {
+    const auto half = static_cast<int>(mask.seqlen_k - mask.seqlen_q) / 2;
+    for (const Limits& limits : {Limits(), Limits{-kUnlimited, half}}) {
+      const auto least_tiles = [&](const MaskView& of) {
+        const std::int64_t heads = of.batch * of.heads;
+        std::vector<std::uint64_t> memory(reordered_plan_layout(heads, of.queries, of.keys).bytes / 8,
+                                          0xDEADBEEFDEADBEEFu);
+        const ReorderedPlan plan =
+            reordered_plan(reinterpret_cast<std::byte*>(memory.data()), heads, of.queries, of.keys);
+        const OwnOrderProof proof = own_order_proof(of, {0, false, 0}, plan);
+        REQUIRE(prepare_keys(of, proof, plan, nullptr) == cudaSuccess);
+        REQUIRE(proof.parts == 1);
+        std::vector<std::int32_t> tiles;
+        for (std::int64_t head = 0; head < heads; ++head) tiles.push_back(plan.least_tiles[head * kMostParts]);
+        return tiles;
+      };
+      const MaskView encoded = view.limited(limits);
+      const std::vector<std::int32_t> tiles = least_tiles(encoded);
+      CHECK(tiles == least_tiles(as_bytes.limited(limits)));
+      for (const std::int32_t of_mask : tiles) tiles_of_encodings[static_cast<int>(encoded.encoding)] += of_mask;
+    }
   });
+  // Key lists are bits by then.
+  for (const MaskEncoding encoding :
+       {MaskEncoding::bytes, MaskEncoding::bits, MaskEncoding::intervals, MaskEncoding::blocks})
+    CHECK(tiles_of_encodings[static_cast<int>(encoding)] > 0);
 }
 
 TEST_CASE("compacted plans are the same in every encoding") {

@@ -199,7 +199,9 @@ TEST_CASE("where only the device knows the steps, a round of items or two groups
   CHECK_FALSE(stays_grouped(p));
 }
 
-TEST_CASE("in deterministic mode all items of a head run at once, a sixth of them under causality, or some four") {
+TEST_CASE(
+    "in deterministic mode all items of a head run at once, a sixth or a twelfth of them under causality, or some "
+    "four") {
   for (const auto& [batch, heads, length, causal, block, tail] : {std::tuple{1, 16, 8192, true, 8, 8},
                                                                   {2, 21, 8192, true, 11, 9},
                                                                   {8, 16, 2048, true, 32, 32},
@@ -214,6 +216,14 @@ TEST_CASE("in deterministic mode all items of a head run at once, a sixth of the
     CHECK(split.order.block_groups == block);
     CHECK(split.order.tail_groups == tail);
     CHECK((batch * heads - tail) % block == 0);
+  }
+  // A twelfth of heads of 32 columns.
+  for (const auto& [batch, heads, block, tail] : {std::tuple{1, 16, 16, 16}, {2, 21, 21, 21}, {2, 64, 22, 18}}) {
+    BackwardParameters p = dense(batch, heads, 8192, true, 64);
+    p.head_dim = 32;
+    const Split split = split_items(p, {.deterministic = true});
+    CHECK(split.order.block_groups == block);
+    CHECK(split.order.tail_groups == tail);
   }
   // Four where only the device knows how long items are.
   const Split masked = split_items(dense(1, 67, 8192, true, 64), {.masked = true, .deterministic = true});

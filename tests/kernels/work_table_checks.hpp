@@ -247,6 +247,7 @@ inline BackwardParameters dense(int batch, int heads, int length, bool causal, i
   BackwardParameters p;
   p.batch = batch;
   p.heads = p.heads_kv = heads;
+  p.head_dim = 64;
   p.block_m = block_m;
   p.block_n = 128;
   p.seqlen_q = p.seqlen_k = length;

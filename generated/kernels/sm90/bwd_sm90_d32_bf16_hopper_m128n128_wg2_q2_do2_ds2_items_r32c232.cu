@@ -6,7 +6,7 @@
 // configs/tables/sm90.yaml:13
 //   sm90 head_dim=32 bias=none softcap=no causal=no deterministic=yes masked=no seqlen_q=0..8192 => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: b=8 h=64 s=2048 2.35 ms instead of 2.54, s=4096 4.46 and 4.67, s=8192 8.72 and 8.94, but s=16384 17.2 and 17.1, on an H200
 // configs/tables/sm90.yaml:14
-//   sm90 head_dim=32 bias=none layout=natural softcap=no deterministic=no masked=yes seqlen_q=2048.. => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: b=1 h=20 s=4096, masks that keep the order of the keys: documents of 1024 0.111 ms instead of 0.124, a tenth of the blocks 0.075 and 0.088, window 512 causal 0.117 and 0.118, on an H200
+//   sm90 head_dim=32 bias=none layout=natural softcap=no deterministic=no masked=yes seqlen_q=2048.. => hopper_m128n128_wg2_q2_do2_ds2_items_r32c232 ; derived: b=1 h=20 s=4096, where the natural layout is asked for: documents of 1024 0.111 ms instead of 0.124, a tenth of the blocks 0.075 and 0.088, window 512 causal 0.117 and 0.118, on an H200
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {

@@ -149,8 +149,9 @@ typedef struct flashdma_bwd_key_order {
   int32_t keys;          /**< in the order: those with an active pair, or all */
   int32_t natural;       /**< 1: the keys kept their own order */
   int32_t natural_tiles; /**< tiles of 64 queries x 128 keys with an active pair, in the keys' own order */
-  int32_t ordered_tiles; /**< in another order: natural 0, in the plan's at most, from the first to the last active
-                            query of each 128 keys; natural 1, in any at least */
+  int32_t ordered_tiles; /**< counted from the first to the last active query of each 128 keys: in the plan's order,
+                            which has so many at most; natural 1: in the order that was tried, or, where none was, in
+                            any order at least */
 } flashdma_bwd_key_order;
 
 /** A mask brought into the form that kernels read; built once by flashdma_bwd_plan_build, usable by any number of calls

@@ -60,8 +60,8 @@ struct KeyOrder {
   std::int32_t keys;           ///< how many are in it
   std::int32_t natural;        ///< 1: their own order, with all keys
   std::int32_t natural_tiles;  ///< tiles of 64 queries x 128 keys with an active pair in the keys' own order
-  std::int32_t ordered_tiles;  ///< in another order: at most in the plan's, from first to last active queries; where
-                               ///< the keys keep their own, at least in any
+  std::int32_t ordered_tiles;  ///< from the first to the last active queries of each 128 keys: in the plan's order;
+                               ///< natural: in the one that was tried, or, where none was, in any order at least
 };
 
 /// The positions that a key atom of a plan's order spans.

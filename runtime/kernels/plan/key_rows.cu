@@ -1,4 +1,4 @@
-// The first pass of a reordered plan: reads a mask once, and writes for each key the bits of its queries and the
+// The first pass of a reordered plan: reads a mask, and writes for each key the bits of its queries and the
 // interval of query atoms in which it is active. Of a mask whose keys are known to keep their own order it writes atoms
 // instead of keys' bits.
 #include <array>

@@ -1,7 +1,7 @@
 // The keys' own order, and what proves that a mask keeps it before all of it has been read.
 //
-// A tile of 128 keys in any order visits the queries from the earliest first to the latest last active one of its keys,
-// so that it visits at least as many as each of them spans. Whatever the order, there are then at least
+// The second pass counts a tile of 128 keys from the earliest first to the latest last query that is active with any of
+// them, so that it has at least as many query atoms as each of its keys spans. By that count any order has at least
 //     sum over the keys of the query atoms from the first to the last active one / 128
 // tiles, and a mask whose own order has not many more keeps it. Two query atoms give a bound for the sum: a key that is
 // active in both spans what lies between them. The limits bound the tiles of the own order. So the first and the last
@@ -18,8 +18,8 @@ inline constexpr int kCountedTileKeys = 128;
 
 /// Parts of the keys of a proof, each of them a lane's.
 inline constexpr int kMostParts = 32;
-/// Key atoms that are asked at a time.
-inline constexpr int kPartAtoms = 8;
+/// Key atoms that are probed at a time: a part has so many or a multiple.
+inline constexpr int kProbedAtoms = 8;
 
 /// Reordering must save a ninth of the tiles: it costs a gather of K and V and zeros for the keys that it drops.
 FLASHDMA_HOST_DEVICE constexpr bool keeps_own_order(std::int64_t own_tiles, std::int64_t ordered_tiles) {
@@ -27,7 +27,7 @@ FLASHDMA_HOST_DEVICE constexpr bool keeps_own_order(std::int64_t own_tiles, std:
 }
 
 struct OwnOrderProof {
-  /// [heads][kMostParts]: of as many parts of a mask's keys, at least, in any order. nullptr: nothing was asked.
+  /// [heads][kMostParts]: the tiles that each part's keys need at least, in any order. nullptr: nothing was probed.
   std::int32_t* least_tiles = nullptr;
   int part_atoms = 0;  ///< key atoms of a part, the last one less
   int parts = 0;

@@ -1,5 +1,5 @@
 // What comes before the first pass of a reordered plan: the keys' intervals are cleared, and the first and the last
-// queries of a long mask are asked whether the keys keep their own order (own_order_proof.hpp).
+// queries of a long mask are probed for a proof that the keys keep their own order (own_order_proof.hpp).
 #include <algorithm>
 #include <array>
 
@@ -13,7 +13,7 @@ namespace flashdma_bwd {
 namespace {
 
 constexpr int kClearThreads = 256;
-constexpr int kProbeThreads = 2 * kPartAtoms * 32;
+constexpr int kProbeThreads = 2 * kProbedAtoms * 32;
 
 __global__ void __launch_bounds__(kClearThreads) clear_intervals_kernel(std::int32_t* values, std::int64_t count) {
   let_successor_launch();
@@ -46,7 +46,7 @@ __device__ __forceinline__ std::uint64_t active_keys(const MaskView& mask, int m
 template <AtomSource kSource>
 __global__ void __launch_bounds__(kProbeThreads)
     probe_keys_kernel(MaskView mask, OwnOrderProof proof, KeyIntervals intervals) {
-  __shared__ std::uint64_t active[2][kPartAtoms];
+  __shared__ std::uint64_t active[2][kProbedAtoms];
   let_successor_launch();
   const int thread = static_cast<int>(threadIdx.x);
   const int part = static_cast<int>(blockIdx.x) % proof.parts;
@@ -59,10 +59,10 @@ __global__ void __launch_bounds__(kProbeThreads)
     intervals.ends[first + key] = 0;
   }
   const int lane = thread % 32;
-  const int atom = thread / 32 % kPartAtoms;
-  const int last = thread / 32 / kPartAtoms;
+  const int atom = thread / 32 % kProbedAtoms;
+  const int last = thread / 32 / kProbedAtoms;
   int spanned = 0;
-  for (int base = begin; base < end; base += kPartAtoms) {
+  for (int base = begin; base < end; base += kProbedAtoms) {
     const TileRange whole = whole_query_atoms(mask, base + atom);
     std::uint64_t keys = 0;
     if (whole.begin < whole.end)
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kProbeThreads)
     if (lane == 0) active[last][atom] = keys;
     __syncthreads();
     if (thread == 0)
-      for (int i = 0; i < kPartAtoms; ++i) {
+      for (int i = 0; i < kProbedAtoms; ++i) {
         const TileRange of_atom = whole_query_atoms(mask, base + i);
         spanned += __popcll(active[0][i] & active[1][i]) * (of_atom.end - of_atom.begin);
       }
@@ -88,9 +88,10 @@ constexpr std::array kProbeKernels = {
 }  // namespace
 
 OwnOrderProof own_order_proof(const MaskView& mask, const PlanDevice& device, const ReorderedPlan& plan) {
+  if (mask.keys == 0) return {};
   const int atoms = mask_atoms(mask.keys);
-  const int groups = (atoms + kPartAtoms - 1) / kPartAtoms;  // one to a part, or as many as leave kMostParts
-  const int part_atoms = (groups + kMostParts - 1) / kMostParts * kPartAtoms;
+  const int groups = (atoms + kProbedAtoms - 1) / kProbedAtoms;  // one to a part, or as many as leave kMostParts
+  const int part_atoms = (groups + kMostParts - 1) / kMostParts * kProbedAtoms;
   OwnOrderProof proof{plan.least_tiles, part_atoms, (atoms + part_atoms - 1) / part_atoms, 0};
   for (int key = 0; key < mask.keys; key += kCountedTileKeys) {
     const TileRange seen =

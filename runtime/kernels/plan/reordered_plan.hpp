@@ -1,10 +1,10 @@
 // A mask plan whose keys lie in an order of its own, so that keys with alike activity share a tile.
 //
-// Three passes on the stream, without a word to the host. The first reads the mask once and writes each key's queries
-// as bits, and the interval of query atoms in which the key is active. The second orders the keys of each mask. The
-// third gathers the bits of every atom of the new order, as the natural layout has them, and classifies it. Where the
-// first and last queries of a long mask prove that its keys keep their own order (own_order_proof.hpp), the first pass
-// writes atoms of that order, and the third gathers none.
+// Three passes on the stream, behind what prepares them (prepare_keys.cu), without a word to the host. The first reads
+// the mask and writes each key's queries as bits, and the interval of query atoms in which the key is active. The
+// second orders the keys of each mask. The third gathers the bits of every atom of the new order, as the natural layout
+// has them, and classifies it. Where the first and last queries of a long mask prove that its keys keep their own order
+// (own_order_proof.hpp), the first pass writes atoms of that order, and the third gathers none.
 #pragma once
 
 #include "plan/mask_plan.hpp"
