@@ -39,42 +39,61 @@ struct alignas(16) OrderState {
   std::int32_t ordered_tiles;
 };
 
-/// Two lists of as many coded keys as there are keys.
+/// Two lists of as many coded keys as there are active ones.
 template <class Coded>
 using KeyLists = Coded* const (&)[2];
 
-/// Writes the coded keys of one mask to lists[1], and adds up what each warp's span.
+/// Writes the coded active keys of one mask to the list, in their order, and adds up what each warp's span. Returns how
+/// many there are.
 template <class Coded>
-__device__ __forceinline__ void code_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
-                                          const std::int32_t* ends, KeyLists<Coded> lists) {
+__device__ __forceinline__ int code_active_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
+                                                const std::int32_t* ends, Coded* list) {
   const KeyLevels levels(p.query_atoms);
-  constexpr int kUnroll = 8;  // keys whose loads are in flight together
+  constexpr int kUnroll = sizeof(Coded) == 4 ? 8 : 4;  // keys whose loads are in flight together
+  static_assert(kUnroll * kSortWarps <= kDigits && kSortWarps == 32);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   int spanned = 0;
-  for (int base = static_cast<int>(threadIdx.x); base < p.keys; base += kUnroll * kSortThreads) {
+  int count = 0;
+  for (int base = 0, round = 0; base < p.keys; base += kUnroll * kSortThreads, ++round) {
     int first[kUnroll], end[kUnroll];
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
-      const int key = base + j * kSortThreads;
+      const int key = base + j * kSortThreads + static_cast<int>(threadIdx.x);
       end[j] = key < p.keys ? ends[key] : 0;
       first[j] = p.query_atoms - (key < p.keys ? from_end[key] : 0);
     }
+    // Those of the round before may still be read.
+    std::int32_t* const counts = state.counters.of_warps[round % 2];
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
-      const int key = base + j * kSortThreads;
-      if (key >= p.keys) break;
-      spanned += end[j] == 0 ? 0 : end[j] - first[j];
-      lists[1][key] = end[j] == 0 ? kNothing<Coded> : coded_value<Coded>(key, levels.code(first[j], end[j] - 1));
+      const unsigned active = __ballot_sync(0xffffffffu, end[j] != 0);
+      if (lane == 0) counts[j * kSortWarps + warp] = __popc(active);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) {
+      const int of_warp = counts[j * kSortWarps + lane];
+      const unsigned active = __ballot_sync(0xffffffffu, end[j] != 0);
+      const int before = __reduce_add_sync(0xffffffffu, lane < warp ? of_warp : 0);
+      const int place = count + before + __popc(active & ((1u << lane) - 1));
+      count += __reduce_add_sync(0xffffffffu, of_warp);
+      if (end[j] == 0) continue;
+      const int key = base + j * kSortThreads + static_cast<int>(threadIdx.x);
+      spanned += end[j] - first[j];
+      list[place] = coded_value<Coded>(key, levels.code(first[j], end[j] - 1));
     }
   }
   spanned = __reduce_add_sync(0xffffffffu, spanned);
-  if (threadIdx.x % 32 == 0) state.spanned[threadIdx.x / 32] = spanned;
+  if (lane == 0) state.spanned[warp] = spanned;
+  return count;
 }
 
-/// Sorts the coded keys of lists[1] but for the order of tiles, into lists[0], and returns how many are active.
+/// Sorts the `count` coded keys of lists[1] but for the order of tiles, into lists[0].
 template <class Coded>
-__device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& p, KeyLists<Coded> lists) {
-  const int count = sort_by_digit<Coded, kLastDigit>(
-      state.counters, p.keys, [&](int i) { return lists[1][i]; },
+__device__ __forceinline__ void sort_keys(OrderState& state, int count, KeyLists<Coded> lists) {
+  sort_by_digit<Coded, kLastDigit>(
+      state.counters, count, [&](int i) { return lists[1][i]; },
       [&](int slot, Coded coded) { lists[0][slot] = coded; });
   state.strata.find(lists[0], count);
   sort_by_digit<Coded, kFirstDigit>(
@@ -83,7 +102,6 @@ __device__ __forceinline__ int sort_keys(OrderState& state, const OrderProblem& 
   sort_by_digit<Coded, kStratumDigit>(
       state.counters, count, [&](int i) { return lists[1][i]; },
       [&](int slot, Coded coded) { lists[0][slot] = coded; });
-  return count;
 }
 
 /// Sorts whole tiles by their lengths; what is left of the keys stays last. A tile's keys lie in one stratum, the
@@ -203,10 +221,11 @@ class NaturalTiles {
   uint4 ahead_[kAhead];
 };
 
-/// One CTA orders the keys of one mask. Lists of 32 bits a key are in shared memory, the second if there is room.
+/// One CTA orders the keys of one mask. Lists of 32 bits a key are in shared memory, which has room for `shared_keys`:
+/// for all keys of one list at least. The second is there, too, if there is room for as many as are active.
 template <class Coded>
 __global__ void __launch_bounds__(kSortThreads)
-    key_order_kernel(OrderProblem p, bool both_lists_shared, KeyIntervals intervals, const std::uint8_t* active_atoms,
+    key_order_kernel(OrderProblem p, int shared_keys, KeyIntervals intervals, const std::uint8_t* active_atoms,
                      std::uint64_t* lists, KeyOrder* orders, std::int32_t* keys, KeyAtomRange* ranges) {
   __shared__ OrderState state;
   const int mask_index = static_cast<int>(blockIdx.x);
@@ -223,9 +242,9 @@ __global__ void __launch_bounds__(kSortThreads)
   const NaturalTiles natural_tiles_here(active_atoms + mask_index * flags, flags);
   auto* const memory = reinterpret_cast<Coded*>(lists + 2 * first);
   auto* const shared = reinterpret_cast<Coded*>(dynamic_shared_memory());
-  constexpr bool kShared = sizeof(Coded) == 4;
-  Coded* const own_lists[2] = {kShared ? shared : memory, (kShared && both_lists_shared ? shared : memory) + p.keys};
-  code_keys<Coded>(state, p, from_end, ends, own_lists);
+  Coded* const active_keys = sizeof(Coded) == 4 ? shared : memory + p.keys;
+  const int count = code_active_keys<Coded>(state, p, from_end, ends, active_keys);
+  Coded* const own_lists[2] = {2 * count <= shared_keys ? shared + count : memory, active_keys};
   const int tiles_of_warp = __reduce_add_sync(0xffffffffu, natural_tiles_here.count());
   if (thread % 32 == 0) state.natural_tiles[thread / 32] = tiles_of_warp;
   __syncthreads();
@@ -242,7 +261,7 @@ __global__ void __launch_bounds__(kSortThreads)
     if (thread == 0) orders[mask_index] = {p.keys, 1, natural_tiles, static_cast<std::int32_t>(least)};
     return;
   }
-  const int count = sort_keys<Coded>(state, p, own_lists);
+  sort_keys<Coded>(state, count, own_lists);
   const int tiles = min(count / kStratumTileKeys, kMostSortedTiles);
   sort_tiles(state, own_lists[0], tiles);
   const auto key_at = [&](int slot) {
@@ -259,7 +278,7 @@ __global__ void __launch_bounds__(kSortThreads)
   if (thread == 0) orders[mask_index] = {natural ? p.keys : count, natural ? 1 : 0, natural_tiles, ordered_tiles};
 }
 
-/// Lists of a mask, in 32 bits a key, for which a CTA has shared memory.
+/// Lists of all keys of a mask, in 32 bits a key, for which a CTA has shared memory.
 int shared_lists(int keys, const PlanDevice& device) {
   if (keys > 1 << kValueBits<std::uint32_t>) return 0;
   const std::size_t bytes = sizeof(std::uint32_t) * static_cast<std::size_t>(keys);
@@ -284,7 +303,7 @@ cudaError_t order_keys(const MaskView& mask, const PlanDevice& device, const Reo
     if (error != cudaSuccess) return error;
   }
   return launch_kernel(kernel, Grid(masks).launched_early(device.early_launches && mask.queries > 0), kSortThreads,
-                       shared_bytes, stream, problem, lists == 2, plan.intervals,
+                       shared_bytes, stream, problem, lists * mask.keys, plan.intervals,
                        static_cast<const std::uint8_t*>(plan.active_atoms), plan.lists, plan.orders, plan.keys,
                        plan.ranges);
 }

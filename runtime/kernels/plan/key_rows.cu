@@ -44,6 +44,16 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
 
   unsigned active = 0;
   if (visible[0] || visible[1]) {
+    // What others have said of the lane's keys. Where the first and the last queries were probed, and most keys are
+    // active in both, nobody has more to say, and a load is less than an atomic operation.
+    int known_from_end[2] = {-1, -1};
+    int known_end[2] = {-1, -1};
+#pragma unroll
+    for (int half = 0; kProbed && half < 2; ++half) {
+      const int key = min(key_atom * kMaskAtom + BitRows::row(lane, half), mask.keys - 1);
+      known_from_end[half] = __ldcg(plan.intervals.from_end + std::int64_t{mask_index} * mask.keys + key);
+      known_end[half] = __ldcg(plan.intervals.ends + std::int64_t{mask_index} * mask.keys + key);
+    }
     BitRows keys[2];
 #pragma unroll
     for (int atom = 0; atom < 2; ++atom) {
@@ -80,8 +90,10 @@ __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
       any[1] |= own[1];
       if (own[0] || own[1]) {  // the key is inside: bits past the last are 0
         const std::int64_t key = std::int64_t{mask_index} * mask.keys + key_atom * kMaskAtom + row;
-        atomicMax(plan.intervals.from_end + key, query_atoms - (pair * 2 + (own[0] ? 0 : 1)));
-        atomicMax(plan.intervals.ends + key, pair * 2 + (own[1] ? 2 : 1));
+        const int from_end = query_atoms - (pair * 2 + (own[0] ? 0 : 1));
+        const int end = pair * 2 + (own[1] ? 2 : 1);
+        if (from_end > known_from_end[half]) atomicMax(plan.intervals.from_end + key, from_end);
+        if (end > known_end[half]) atomicMax(plan.intervals.ends + key, end);
       }
     }
 #pragma unroll

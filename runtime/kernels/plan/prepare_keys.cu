@@ -1,5 +1,6 @@
-// What comes before the first pass of a reordered plan: the keys' intervals are cleared, and the first and the last
-// queries of a long mask are probed for a proof that the keys keep their own order (own_order_proof.hpp).
+// What comes before the first pass of a reordered plan: the keys' intervals are cleared, or, of a long mask, become
+// what its first and last queries say of them, which are probed for a proof that the keys keep their own order
+// (own_order_proof.hpp).
 #include <algorithm>
 #include <array>
 
@@ -41,7 +42,7 @@ __device__ __forceinline__ std::uint64_t active_keys(const MaskView& mask, int m
   return columns_with_bits(rows);
 }
 
-/// Clears the intervals of a part's keys and finds the part's tiles. Of each key atom one warp reads the first of the
+/// Begins the intervals of a part's keys and finds the part's tiles. Of each key atom one warp reads the first of the
 /// query atoms that it sees whole, another the last.
 template <AtomSource kSource>
 __global__ void __launch_bounds__(kProbeThreads)
@@ -54,10 +55,7 @@ __global__ void __launch_bounds__(kProbeThreads)
   const std::int64_t first = std::int64_t{mask_index} * mask.keys;
   const int begin = part * proof.part_atoms;
   const int end = begin + proof.part_atoms;
-  for (int key = begin * kMaskAtom + thread; key < min(end * kMaskAtom, mask.keys); key += kProbeThreads) {
-    intervals.from_end[first + key] = 0;
-    intervals.ends[first + key] = 0;
-  }
+  const int query_atoms = mask_atoms(mask.queries);
   const int lane = thread % 32;
   const int atom = thread / 32 % kProbedAtoms;
   const int last = thread / 32 / kProbedAtoms;
@@ -69,6 +67,17 @@ __global__ void __launch_bounds__(kProbeThreads)
       keys = active_keys<kSource>(mask, mask_index, last == 0 ? whole.begin : whole.end - 1, base + atom, lane);
     if (lane == 0) active[last][atom] = keys;
     __syncthreads();
+    static_assert(kProbeThreads == kProbedAtoms * kMaskAtom);
+    if (const int key = base * kMaskAtom + thread; key < mask.keys) {
+      const int of_key = thread / kMaskAtom;
+      const TileRange probed = whole_query_atoms(mask, base + of_key);
+      const bool in_first = (active[0][of_key] >> thread % kMaskAtom & 1u) != 0;
+      const bool in_last = (active[1][of_key] >> thread % kMaskAtom & 1u) != 0;
+      intervals.from_end[first + key] = in_first  ? query_atoms - probed.begin
+                                        : in_last ? query_atoms - (probed.end - 1)
+                                                  : 0;
+      intervals.ends[first + key] = in_last ? probed.end : in_first ? probed.begin + 1 : 0;
+    }
     if (thread == 0)
       for (int i = 0; i < kProbedAtoms; ++i) {
         const TileRange of_atom = whole_query_atoms(mask, base + i);
