@@ -27,6 +27,8 @@ constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
 /// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
 constexpr std::int64_t kPiecesOfMaskedItem = 8;
+/// The same without a mask, where all heads' items together do not fill the multiprocessors.
+constexpr std::int64_t kPiecesOfItem = 16;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -169,8 +171,11 @@ int heads_per_item(const flashdma_bwd_arguments& a, const KernelConfig& config, 
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
   const bool levelled = splits_last_items(a, config) && !is_deterministic(a) && !is_packed(a);
+  // They are cut anyway then, and the sum of the pieces saves another one over the heads.
+  const bool cut = levelled && ctas_per_head * a.batch * a.heads <= device.sm_count;
   const std::int64_t wanted =
       mask.present ? device.sm_count / kPiecesOfMaskedItem
+      : cut        ? device.sm_count / kPiecesOfItem
                    : (levelled ? kLevelledItemsPerMultiprocessor : kItemsPerMultiprocessor) * device.sm_count;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
@@ -257,6 +262,7 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
   p.item_steps = workspace.take<std::int32_t>(p.items - p.whole_items);
   p.piece_arrivals = workspace.take<std::int32_t>(split.slots * kPieceParts);
   p.piece_sums = workspace.take<float>(split.slots * 2 * config.tile.block_n * config.head_dim);
+  p.slot_entries = workspace.take<std::int32_t>(later_slots(p));
 }
 
 /// dBias: written by the kernel where every element belongs to one pair, else reduced from float32 scratch.
@@ -476,7 +482,8 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
               reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, first(), stream));
   if (chain.ok() && p.d_k_partial != nullptr)
     chain.run("dK and dV reduction kernel", reduce_d_key_value(p, first(), stream));
-  if (chain.ok()) chain.run("dQ conversion kernel", convert_d_query(p, kernel.config.head_dim, first(), stream));
+  if (chain.ok())
+    chain.run("gradient conversion kernel", convert_gradients(p, kernel.config.head_dim, first(), stream));
   return chain.result();
 }
 

@@ -19,7 +19,7 @@ namespace flashdma_bwd {
 
 inline void write_work_table(const BackwardParameters p) {
   WorkTableWriter table(p);
-  table.clear_arrivals();
+  table.clear_slots();
   table.run();
 }
 
@@ -28,7 +28,7 @@ struct Table {
   BackwardParameters p;
   std::vector<std::uint32_t> entries;
   std::vector<std::int32_t> counts;
-  std::vector<std::int32_t> steps, arrivals;
+  std::vector<std::int32_t> steps, arrivals, slot_entries;
   std::vector<WorkItem> work;
   std::int32_t turns = 0;
 
@@ -39,11 +39,13 @@ struct Table {
     p.whole_items = split.whole_items;
     p.ctas = static_cast<int>(split.whole_items + split.entries);
     steps.assign(static_cast<std::size_t>(p.items - p.whole_items), -7);
-    arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
     work.assign(static_cast<std::size_t>(split.entries), WorkItem{-7, -7, -7, -7, -7, -7, -7, -7});
+    arrivals.assign(static_cast<std::size_t>(p.piece_slots * kPieceParts), -7);
+    slot_entries.assign(static_cast<std::size_t>(later_slots(p)), -7);
     prepare_items(p);
     p.item_steps = steps.data();
     p.piece_arrivals = arrivals.data();
+    p.slot_entries = slot_entries.data();
     p.work = work.data();
     REQUIRE(launch_kernel(write_work_table, dim3(1), kTableThreads, 0, nullptr, p) == cudaSuccess);
   }
@@ -183,11 +185,17 @@ inline int check_table(const Table& table) {
     last_item = work.item;
     pieces[work.item].push_back(work);
     if (work.pieces > 1) {
-      REQUIRE(work.slot + work.piece < p.piece_slots);
-      REQUIRE(slots.insert(work.slot + work.piece).second);
+      const int slot = (work.slot < 0 ? ~work.slot : work.slot) + work.piece;
+      REQUIRE(slot < p.piece_slots);
+      REQUIRE(slots.insert(slot).second);
     }
   }
   for (std::int32_t arrivals : table.arrivals) REQUIRE(arrivals == 0);
+  std::vector<std::int32_t> entries_of_slots(table.slot_entries.size(), -1);
+  for (std::size_t entry = 0; entry < table.work.size(); ++entry)
+    if (const WorkItem& work = table.work[entry]; work.item >= 0 && work.slot < 0)
+      entries_of_slots.at(static_cast<std::size_t>(~work.slot + work.piece)) = static_cast<std::int32_t>(entry);
+  REQUIRE(table.slot_entries == entries_of_slots);
 
   int most = 1;
   BackwardParameters whole = p;

@@ -383,4 +383,29 @@ TEST_CASE("a long column among many short ones is split") {
   CHECK(split_items_seen == 4);
 }
 
+TEST_CASE("sums of many pieces that run at once are left to the kernel behind the main one") {
+  const auto summed_later = [](int heads, int running, float* partial) {
+    Table table;
+    table.p = dense(1, heads, 2048, false, 64);
+    table.p.overhead = 2;
+    table.p.running = running;
+    table.p.d_k_partial = partial;
+    const Split split = split_items(table.p, {});
+    REQUIRE(split.slots > 0);
+    table.write(split);
+    check_table(table);
+    const auto pieces =
+        std::count_if(table.work.begin(), table.work.end(), [](const WorkItem& w) { return w.item >= 0; });
+    const auto later = std::count_if(table.work.begin(), table.work.end(),
+                                     [](const WorkItem& w) { return w.item >= 0 && w.slot < 0; });
+    CHECK((later == 0 || later == pieces));
+    return later > 0;
+  };
+  float partial = 0;
+  CHECK(summed_later(1, 132, nullptr));         // 16 items of 8 pieces
+  CHECK_FALSE(summed_later(1, 132, &partial));  // a sum over heads comes behind that of pieces
+  CHECK_FALSE(summed_later(2, 132, nullptr));   // 32 items of 4 pieces
+  CHECK_FALSE(summed_later(4, 60, nullptr));    // two rounds
+}
+
 }  // namespace

@@ -6,21 +6,22 @@
 
 namespace flashdma_bwd::ampere {
 
-/// float32 rows of this item's heads, which the postprocess kernel adds over the items of a KV head.
+/// float32 rows, which are added up later.
 template <KernelConfig kConfig>
-__device__ __forceinline__ void write_partial(const Cta<kConfig>& cta, float* partial,
-                                              const DkvAccumulator<kConfig>& values) {
+__device__ __forceinline__ void write_float_rows(const Cta<kConfig>& cta, bool value,
+                                                 const DkvAccumulator<kConfig>& values) {
   using G = Geometry<kConfig>;
   const BackwardParameters& p = cta.p;
   const WarpShare share = cta.dkv_share();
-  float* rows = partial + (cta.item().head_item * p.key_rows + cta.item().sequence.key_row) * p.head_dim;
+  const KeyItem& item = cta.item();
+  float* rows = float_rows(p, item, value);
 #pragma unroll
   for (int m = 0; m < G::kDkvM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = cta.positions()[share.row(m, half)];
       if (key == kPastEnd) continue;
-      float* row = rows + static_cast<std::int64_t>(key) * p.head_dim;
+      float* row = rows + static_cast<std::int64_t>(item.summed_later ? share.row(m, half) : key) * p.head_dim;
 #pragma unroll
       for (int n = 0; n < G::kDkvN; ++n)
         if (share.column(n) < p.head_dim)
@@ -101,10 +102,10 @@ __device__ __forceinline__ void write_key_gradients(const Cta<kConfig>& cta, Dkv
     for (int n = 0; n < G::kDkvN; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) d_k[m][n][e] *= p.scale;
-  if (cta.item().pieces > 1 && !add_pieces(cta, d_k, d_v)) return;
-  if (p.d_k_partial != nullptr) {
-    write_partial(cta, p.d_k_partial, d_k);
-    write_partial(cta, p.d_v_partial, d_v);
+  if (is_added_up(cta.item()) && !add_pieces(cta, d_k, d_v)) return;
+  if (leaves_as_floats(p, cta.item())) {
+    write_float_rows(cta, false, d_k);
+    write_float_rows(cta, true, d_v);
     return;
   }
   stage(cta, G::kKey, d_k);

@@ -25,6 +25,7 @@ struct KeyItem {
   int piece;                   ///< which of the item's pieces this is,
   int pieces;                  ///< of how many
   int slot;                    ///< of the item's first piece, where it has several
+  bool summed_later;           ///< its pieces leave rows, which a kernel behind the main one adds up
   int first_step;              ///< of all steps of its heads, one head after the other, the piece takes
   int end_step;                ///< [first_step, end_step)
 };
@@ -101,6 +102,7 @@ __device__ __forceinline__ void take_whole(KeyItem& item) {
   item.piece = 0;
   item.pieces = 1;
   item.slot = 0;
+  item.summed_later = false;
   item.first_step = 0;
   item.end_step = kAllSteps;
 }
@@ -126,21 +128,28 @@ __device__ inline bool find_whole_item(KeyItem& item, const BackwardParameters& 
   return find_placed_item(item, p, block_n);
 }
 
-/// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
-__device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
-  if (index < p.whole_items) return find_whole_item(item, p, index, block_n);
+/// The index-th entry of the work table.
+__device__ __forceinline__ WorkItem work_item(const BackwardParameters& p, int index) {
   // Its words in two loads, at the same time: what follows waits for these only.
-  const auto* const entry = reinterpret_cast<const int4*>(p.work + (index - p.whole_items));
+  const auto* const entry = reinterpret_cast<const int4*>(p.work + index);
   WorkItem work;
   const int4 words[] = {__ldcg(entry), __ldcg(entry + 1)};
   static_assert(sizeof work == sizeof words);
   memcpy(&work, &words, sizeof work);
+  return work;
+}
+
+/// The item of the index-th CTA, or its piece of one. False: it has nothing to do.
+__device__ inline bool find_item(KeyItem& item, const BackwardParameters& p, int index, int block_n) {
+  if (index < p.whole_items) return find_whole_item(item, p, index, block_n);
+  const WorkItem work = work_item(p, index - p.whole_items);
   if (work.item < 0) return false;
   item.key_tile = work.key_tile;
   item.head_item = work.group;
   item.piece = work.piece;
   item.pieces = work.pieces;
-  item.slot = work.slot;
+  item.summed_later = work.slot < 0;
+  item.slot = work.slot < 0 ? ~work.slot : work.slot;
   item.first_step = work.pieces > 1 ? work.first_step : 0;
   item.end_step = work.pieces > 1 ? work.end_step : kAllSteps;
   ptx::reread_memory();
@@ -163,6 +172,33 @@ __device__ __forceinline__ std::int32_t* piece_arrivals(const BackwardParameters
 /// The key of a row of the item's tile; kPastEnd past the end.
 __device__ __forceinline__ int position_of_row(const KeyItem& item, int row) {
   return row >= item.keys ? kPastEnd : item.active != nullptr ? item.active[row] : item.first_position + row;
+}
+
+/// Whether the item's pieces add up dK and dV themselves.
+__device__ __forceinline__ bool is_added_up(const KeyItem& item) {
+  return item.pieces > 1 && !item.summed_later;
+}
+/// Whether dK and dV leave the item as float32 rows, which are added up behind the main kernel: those of its pieces, or
+/// of all items of a KV head.
+__device__ __forceinline__ bool leaves_as_floats(const BackwardParameters& p, const KeyItem& item) {
+  return item.summed_later || p.d_k_partial != nullptr;
+}
+/// The rows of dK, or of dV (`value`), of one of the item's pieces; of head_dim columns each.
+__device__ __forceinline__ float* piece_rows(const BackwardParameters& p, const KeyItem& item, int piece, bool value) {
+  return p.piece_sums + (std::int64_t{item.slot + piece} * 2 + (value ? 1 : 0)) * p.block_n * p.head_dim;
+}
+/// The same of the item's sequence, of all items of its heads.
+__device__ __forceinline__ float* partial_rows(const BackwardParameters& p, const KeyItem& item, bool value) {
+  return (value ? p.d_v_partial : p.d_k_partial) + (item.head_item * p.key_rows + item.sequence.key_row) * p.head_dim;
+}
+/// Where an item leaves those: the rows of its piece in their order, or of its sequence by key.
+__device__ __forceinline__ float* float_rows(const BackwardParameters& p, const KeyItem& item, bool value) {
+  return item.summed_later ? piece_rows(p, item, item.piece, value) : partial_rows(p, item, value);
+}
+/// Which of these is that of a row of the item's tile; kPastEnd: none.
+__device__ __forceinline__ int float_row(const KeyItem& item, int row) {
+  const int key = position_of_row(item, row);
+  return item.summed_later && key != kPastEnd ? row : key;
 }
 
 /// The row of a key in one of K, V, dK, dV.

@@ -147,7 +147,9 @@ struct BackwardParameters {
   WorkItem* work = nullptr;  ///< [ctas - whole_items]; nullptr: all items are taken whole
   std::int32_t* item_steps = nullptr;  ///< [items - whole_items]: who writes `work` keeps them here if they are many
   std::int32_t* piece_arrivals = nullptr;  ///< [piece_slots][kPieceParts]: who has come, see piece_arrivals()
-  float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders
+  float* piece_sums = nullptr;  ///< [piece_slots][2 block_n bucket]: dK and dV, in the order of their holders; of
+                                ///< pieces that are summed later as rows [dK, dV][block_n][head_dim]
+  std::int32_t* slot_entries = nullptr;  ///< [later_slots()]: the entry of `work` whose piece is summed later; -1: none
 
   // Scratch.
   std::int64_t scratch_rows = 0;   ///< rows of one head over all sequences
@@ -199,6 +201,12 @@ struct BackwardParameters {
   /// The next CTA's item or piece, where CTAs take several, or must start in order in deterministic mode; or nullptr.
   std::int32_t* ticket = nullptr;
 };
+
+/// Slots at most of pieces that are summed later: all of these run at once.
+FLASHDMA_HOST_DEVICE inline int later_slots(const BackwardParameters& p) {
+  if (p.d_k_partial != nullptr || p.whole_items > 0) return 0;
+  return p.piece_slots < p.running ? p.piece_slots : p.running;
+}
 
 /// Prepares what finding an item needs, when all else is there.
 inline void prepare_items(BackwardParameters& p) {

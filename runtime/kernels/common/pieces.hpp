@@ -3,7 +3,9 @@
 // An item takes one step for each query tile of each of its heads. Where there are fewer items than multiprocessors, or
 // where one item is longer than all others, multiprocessors would idle; then items of more than `piece_steps` steps are
 // cut into pieces, of which each is a CTA's (or a cluster's) work. What a piece adds to dK and dV lies in a slot until
-// it is added to the others', in an order that does not depend on who comes first; the last piece writes the sum.
+// it is added to the others', in an order that does not depend on who comes first. The last piece writes the sum; but
+// where items are few, all pieces run at once and are done at about the same time, nothing hides the sums of many, and
+// a kernel behind the main one makes them (add_pieces.cuh).
 //
 // Where the device decides, and need not keep an order, few items are cut so that all CTAs are done together
 // (ItemCuts); otherwise pieces of an item are of nearly equal length.
@@ -26,6 +28,10 @@ inline constexpr int kMostPieces = 32;
 /// The same where they do not all run at once, with which more were slower (hopper/NOTES.md), or their sums keep an
 /// order, for which each has a row of them.
 inline constexpr int kMostPiecesInRounds = 16;
+/// Where all pieces run at once they are added up behind the main kernel if items have so many on average. Measured on
+/// an H200: with 10 a backward of 0.187 ms took 0.178, with 8 one of 0.042 took 0.039, with 4 the sums took as long
+/// either way.
+inline constexpr int kFewestSummedLater = 8;
 /// What a CTA spends beside its steps, in steps: it is launched, waits for K and V, and writes dK and dV. What the
 /// pieces of an item spend on their sums, of 64 to 256 KB each, is taken to be as much. By whole passes on an H200 it
 /// is about 5 us, and a step of 64 x 128 pairs takes 2.2 to 2.4 with 128 columns, as one of 128 x 128 pairs with 64
@@ -172,7 +178,7 @@ struct alignas(16) WorkItem {
   std::int16_t pieces;      ///< of the item
   std::int32_t first_step;  ///< of the item's,
   std::int32_t end_step;    ///< [first_step, end_step)
-  std::int32_t slot;        ///< of the item's first piece, where it has several
+  std::int32_t slot;        ///< of the item's first piece, where it has several; its complement: they are summed later
   std::int32_t key_tile;    ///< what the number means: see ItemPlace
   std::int32_t group;
 };

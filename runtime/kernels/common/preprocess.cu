@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
   if constexpr (kTable)
-    if (blockIdx.x == 0) WorkTableWriter(p).clear_arrivals();
+    if (blockIdx.x == 0) WorkTableWriter(p).clear_slots();
   // For the lists that the table is made of, and so that this kernel is not done before theirs, for which the main one
   // does not wait.
   if (blockIdx.x == 0) wait_for_predecessor();

@@ -4,7 +4,7 @@
 namespace flashdma_bwd {
 
 cudaError_t load_side_kernels() {
-  for (const auto load : {side::load_preprocess, side::load_convert_d_query, side::load_d_key_value,
+  for (const auto load : {side::load_preprocess, side::load_convert_gradients, side::load_d_key_value,
                           side::load_reduce_bias_gradient, side::load_clear_bias_gradient})
     if (const cudaError_t error = load(); error != cudaSuccess) return error;
   return cudaSuccess;

@@ -31,7 +31,7 @@ inline unsigned blocks_for(std::int64_t elements) {
 
 // Each loads a file's kernels into the current context.
 cudaError_t load_preprocess();
-cudaError_t load_convert_d_query();
+cudaError_t load_convert_gradients();
 cudaError_t load_d_key_value();
 cudaError_t load_reduce_bias_gradient();
 cudaError_t load_clear_bias_gradient();

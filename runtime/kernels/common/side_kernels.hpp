@@ -15,8 +15,8 @@ cudaError_t preprocess(const BackwardParameters& parameters, int bucket, bool af
 // Three kernels need the main one's results only. `first`: it is the first of these in the stream, and waits for the
 // main one; the others run beside it.
 
-/// dQ's scratch times scale, as 16-bit rows.
-cudaError_t convert_d_query(const BackwardParameters& parameters, int bucket, bool first, cudaStream_t stream);
+/// dQ's scratch times scale, as 16-bit rows. And dK and dV of items whose pieces are summed later, as 16-bit rows.
+cudaError_t convert_gradients(const BackwardParameters& parameters, int bucket, bool first, cudaStream_t stream);
 
 /// dK and dV: the sum of the partial rows of the items of a KV head, as 16-bit rows.
 cudaError_t reduce_d_key_value(const BackwardParameters& parameters, bool first, cudaStream_t stream);

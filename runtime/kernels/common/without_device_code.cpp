@@ -14,7 +14,7 @@ cudaError_t load_plan_kernels() {
 cudaError_t preprocess(const BackwardParameters&, int, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t convert_d_query(const BackwardParameters&, int, bool, cudaStream_t) {
+cudaError_t convert_gradients(const BackwardParameters&, int, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t reduce_d_key_value(const BackwardParameters&, bool, cudaStream_t) {

@@ -139,10 +139,12 @@ class WorkTableWriter {
       : p(parameters), items_(parameters.items - parameters.whole_items), thread_(static_cast<int>(threadIdx.x)) {}
 
   /// What needs no list.
-  __device__ void clear_arrivals() const {
+  __device__ void clear_slots() const {
 #pragma unroll 1
     for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
       p.piece_arrivals[i] = 0;
+#pragma unroll 1
+    for (int i = thread_; i < later_slots(p); i += kTableThreads) p.slot_entries[i] = -1;
   }
 
   __device__ void run() {
@@ -389,6 +391,10 @@ class WorkTableWriter {
         early_entries += items;
       }
     }
+    // Of pieces that do not run at once the sums are hidden by other CTAs' steps, and those of few take as long either
+    // way.
+    const bool later = later_slots(p) > 0 && tally.slots > 0 && tally.pieces <= p.running &&
+                       tally.slots >= kFewestSummedLater * count_long_items(shared, kAllSteps, piece_steps);
     const std::int64_t others = tally.pieces - early_entries;
     const int sorted = others < order.sorted ? static_cast<int>(others) : order.sorted;
     std::uint64_t before = 0;  // low half: what comes first; high half: other items
@@ -416,14 +422,19 @@ class WorkTableWriter {
       const EvenPieces even(steps, pieces);
 #pragma unroll 1
       for (int piece = 0; piece < pieces; ++piece)
-        p.work[first + piece] = {p.whole_items + item,
-                                 static_cast<std::int16_t>(piece),
-                                 static_cast<std::int16_t>(pieces),
-                                 even.first_step_of(piece),
-                                 even.first_step_of(piece + 1),
-                                 static_cast<std::int32_t>(slot),
-                                 tile.key_tile,
-                                 tile.group};
+        p.work[first + piece] = {
+            p.whole_items + item,
+            static_cast<std::int16_t>(piece),
+            static_cast<std::int16_t>(pieces),
+            even.first_step_of(piece),
+            even.first_step_of(piece + 1),
+            later && pieces > 1 ? ~static_cast<std::int32_t>(slot) : static_cast<std::int32_t>(slot),
+            tile.key_tile,
+            tile.group};
+      if (later && pieces > 1)
+#pragma unroll 1
+        for (int piece = 0; piece < pieces; ++piece)
+          p.slot_entries[slot + piece] = static_cast<std::int32_t>(first + piece);
     }
     if (sorted > 0)
       write_sorted(shared, tally.pieces - sorted, sorted, longest < tally.longest ? longest : tally.longest);

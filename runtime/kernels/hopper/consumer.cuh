@@ -678,11 +678,11 @@ class Consumer {
     const KeyItem& item = state.items[slot_];
 #pragma unroll
     for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
-    if (item.pieces > 1 && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
+    if (is_added_up(item) && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
     const int row = consumer_ * 64 + warp() * 16;
-    if (p.d_k_partial != nullptr) {
-      write_partial_key_gradient(p, item, p.d_k_partial, d_k, row);
-      write_partial_key_gradient(p, item, p.d_v_partial, d_v, row);
+    if (leaves_as_floats(p, item)) {
+      write_float_rows(p, item, false, d_k, row);
+      write_float_rows(p, item, true, d_v, row);
       return;
     }
     using Tile = PanelTile<16, kD>;

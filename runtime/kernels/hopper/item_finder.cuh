@@ -43,10 +43,8 @@ __device__ __forceinline__ void clear_key_gradients(const BackwardParameters& p,
   const int column = ptx::fresh_thread_index() % kLanesOfRow * 8;
   if (column >= p.head_dim) return;
   if (p.d_k_partial != nullptr) {
-    const std::int64_t first =
-        (item.head_item * p.key_rows + item.sequence.key_row) * std::int64_t{p.head_dim} + column;
-    clear_rows<2, kLanesOfRow>(item, p.d_k_partial + first, p.head_dim);
-    clear_rows<2, kLanesOfRow>(item, p.d_v_partial + first, p.head_dim);
+    clear_rows<2, kLanesOfRow>(item, partial_rows(p, item, false) + column, p.head_dim);
+    clear_rows<2, kLanesOfRow>(item, partial_rows(p, item, true) + column, p.head_dim);
   } else {
     clear_rows<1, kLanesOfRow>(item, key_row_address(p, item, p.d_k, 0) + column, p.d_k.stride_row);
     clear_rows<1, kLanesOfRow>(item, key_row_address(p, item, p.d_v, 0) + column, p.d_v.stride_row);

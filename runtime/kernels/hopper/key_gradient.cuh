@@ -10,19 +10,17 @@
 
 namespace flashdma_bwd::hopper {
 
-/// float32 rows of the item's heads, which are added over the items of a KV head later. `first_row`: of the item, the
-/// warp's first of 16.
+/// float32 rows, which are added up later. `first_row`: of the item, the warp's first of 16.
 template <int kHalf>
-__device__ __forceinline__ void write_partial_key_gradient(const BackwardParameters& p, const KeyItem& item,
-                                                           float* partial, const float (&values)[kHalf],
-                                                           int first_row) {
+__device__ __forceinline__ void write_float_rows(const BackwardParameters& p, const KeyItem& item, bool value,
+                                                 const float (&values)[kHalf], int first_row) {
   const int lane = ptx::fresh_thread_index() % 32;
-  float* rows = partial + (item.head_item * p.key_rows + item.sequence.key_row) * p.head_dim;
+  float* rows = float_rows(p, item, value);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int key = position_of_row(item, first_row + lane / 4 + half * 8);
-    if (key == kPastEnd) continue;
-    float* row = rows + static_cast<std::int64_t>(key) * p.head_dim + lane % 4 * 2;
+    const int index = float_row(item, first_row + lane / 4 + half * 8);
+    if (index == kPastEnd) continue;
+    float* row = rows + static_cast<std::int64_t>(index) * p.head_dim + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kHalf / 4; ++j)
       if (j * 8 < p.head_dim)

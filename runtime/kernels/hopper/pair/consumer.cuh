@@ -166,13 +166,13 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
 
   /// By way of the tile `staging`, which all products have read.
   template <class Tile>
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, float* partial,
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, bool value,
                                                  Gradient& values, std::uint32_t staging) const {
     const int part = (rank() * 4 + warp()) * 2 + kShare;
-    if (state.item.pieces > 1 && !add_pieces<kD / 2>(p, state.item, part, kCtas * 4 * 2, values)) return;
+    if (is_added_up(state.item) && !add_pieces<kD / 2>(p, state.item, part, kCtas * 4 * 2, values)) return;
     const int row = warp() * 16;
-    if (partial != nullptr)
-      write_partial_key_gradient(p, state.item, partial, values, rank() * G::kKeys + row);
+    if (leaves_as_floats(p, state.item))
+      write_float_rows(p, state.item, value, values, rank() * G::kKeys + row);
     else
       write_key_gradient_rows<Tile, kType>(p, state.item, tensor, map, values, staging, row, rank() * G::kKeys + row);
     // Shared memory must outlive the copies.

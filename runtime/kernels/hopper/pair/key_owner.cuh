@@ -86,7 +86,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     for (int i = 0; i < kD / 2; ++i) d_k[i] *= p.scale;
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
-    this->template write_gradient<QueryTile>(p.d_k, maps.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
+    this->template write_gradient<QueryTile>(p.d_k, maps.d_k, false, d_k, shared_ + G::kQuery);
   }
 
  private:

@@ -78,7 +78,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       this->finish_d_query(steps - 1);
     }
     // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
-    this->template write_gradient<typename G::ValueTile>(p.d_v, maps.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
+    this->template write_gradient<typename G::ValueTile>(p.d_v, maps.d_v, true, d_v, shared_ + G::kValue);
   }
 
  private:

@@ -114,14 +114,14 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   // --- dK and dV ---
 
   /// By way of the memory `staging` of a tile of 96 rows, which all products have read.
-  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, float* partial,
+  __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, bool value,
                                                  Gradient& values, std::uint32_t staging) const {
     static_assert(G::kRowBlocks == 3);
     const int part = kShare * 4 + warp();
-    if (state.item.pieces > 1 && !add_pieces<kN / 2>(p, state.item, part, 2 * 4, values[0], values[1], values[2]))
+    if (is_added_up(state.item) && !add_pieces<kN / 2>(p, state.item, part, 2 * 4, values[0], values[1], values[2]))
       return;
-    if (partial != nullptr)
-      write_partial_rows<G::kRowBlocks, kN / 2>(p, state.item, partial, values, warp());
+    if (leaves_as_floats(p, state.item))
+      write_float_columns<G::kRowBlocks, kN / 2>(p, state.item, value, values, warp());
     else
       write_rows<ValueTile, kType, G::kRowBlocks, kN / 2>(p, state.item, tensor, map, values, staging, warp(),
                                                           owners::kBarrier<kRole>);

@@ -89,7 +89,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     // Q has been read by S, whose P has all come, and by this warpgroup's products, which each warp has waited for.
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     static_assert(ValueTile::kBytes <= G::kQueryStages * QueryTile::kBytes);
-    this->write_gradient(p.d_k, maps.d_k, p.d_k_partial, d_k, shared_ + G::kQuery);
+    this->write_gradient(p.d_k, maps.d_k, false, d_k, shared_ + G::kQuery);
   }
 
  private:

@@ -75,7 +75,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       add_d_query(steps - 1, false);
     }
     // V has been read by the key owner's products, which were finished before the last dS.
-    this->write_gradient(p.d_v, maps.d_v, p.d_v_partial, d_v, shared_ + G::kValue);
+    this->write_gradient(p.d_v, maps.d_v, true, d_v, shared_ + G::kValue);
   }
 
  private:

@@ -13,20 +13,20 @@ namespace flashdma_bwd::hopper::transposed {
 template <int kRowBlocks, int kCount>
 using RowBlocks = float[kRowBlocks][kCount];
 
-/// float32 rows of the item's heads, which are added over the items of a KV head later.
+/// The warp's columns of float32 rows, which are added up later.
 template <int kRowBlocks, int kCount>
-__device__ __forceinline__ void write_partial_rows(const BackwardParameters& p, const KeyItem& item, float* partial,
-                                                   const RowBlocks<kRowBlocks, kCount>& values, int warp) {
+__device__ __forceinline__ void write_float_columns(const BackwardParameters& p, const KeyItem& item, bool value,
+                                                    const RowBlocks<kRowBlocks, kCount>& values, int warp) {
   const int lane = ptx::fresh_thread_index() % 32;
   const int first_column = warp * 16 + lane / 4;
-  float* rows = partial + (item.head_item * p.key_rows + item.sequence.key_row) * p.head_dim + first_column;
+  float* rows = float_rows(p, item, value) + first_column;
 #pragma unroll
   for (int j = 0; j < kCount / 4; ++j)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-      const int key = position_of_row(item, j * 8 + lane % 4 * 2 + e);
-      if (key == kPastEnd) continue;
-      float* row = rows + static_cast<std::int64_t>(key) * p.head_dim;
+      const int index = float_row(item, j * 8 + lane % 4 * 2 + e);
+      if (index == kPastEnd) continue;
+      float* row = rows + static_cast<std::int64_t>(index) * p.head_dim;
 #pragma unroll
       for (int block = 0; block < kRowBlocks; ++block)
 #pragma unroll

@@ -1,4 +1,6 @@
-// dQ from its float32 scratch to 16 bits: the kernel after the main one.
+// The gradients from float32 scratch to 16 bits: dQ, and dK and dV of items whose pieces are summed later. The kernel
+// after the main one.
+#include "common/add_pieces.cuh"
 #include "common/fragments.hpp"
 #include "common/launch_kernel.hpp"
 #include "common/launch_order.cuh"
@@ -20,8 +22,8 @@ FLASHDMA_HOST_DEVICE int convert_blocks(const BackwardParameters& p, int bucket)
 
 /// A warp converts four neighbouring atoms: 16 rows of 32 columns.
 template <DataType Type>
-__device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int bucket) {
-  const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x), convert_blocks(p, bucket));
+__device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int bucket, int grid_block) {
+  const HeadBlock block = head_block(p, grid_block, convert_blocks(p, bucket));
   const int batch = block.batch;
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
@@ -63,27 +65,43 @@ __device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int
   }
 }
 
-template <DataType Type>
+/// kPieces: the first blocks add up pieces, which takes one of them longer than the others take to convert dQ.
+template <DataType Type, bool kPieces>
 __global__ void __launch_bounds__(kThreads)
-    convert_d_query_kernel(const __grid_constant__ BackwardParameters p, int bucket, bool first) {
+    convert_gradients_kernel(const __grid_constant__ BackwardParameters p, int bucket, bool first) {
   begin_behind_main(first);
-  convert_d_query<Type>(p, bucket);
+  auto block = static_cast<int>(blockIdx.x);
+  if constexpr (kPieces) {
+    const auto blocks_of_pieces = static_cast<int>(add_pieces_blocks(p));
+    if (block < blocks_of_pieces) add_pieces<Type, kThreads>(p, block);
+    block -= blocks_of_pieces;
+  }
+  if (block >= 0) convert_d_query<Type>(p, bucket, block);
   end_behind_main(first);
+}
+
+template <DataType Type>
+cudaError_t launch_convert_gradients(const BackwardParameters& p, int bucket, bool first, cudaStream_t stream) {
+  const unsigned pieces = add_pieces_blocks(p);
+  const unsigned blocks =
+      pieces + static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
+  if (blocks == 0) return cudaSuccess;
+  const auto kernel = pieces > 0 ? convert_gradients_kernel<Type, true> : convert_gradients_kernel<Type, false>;
+  return launch_kernel(kernel, Grid(blocks).launched_early(p.early_launches), kThreads, 0, stream, p, bucket, first);
 }
 
 }  // namespace
 
-cudaError_t convert_d_query(const BackwardParameters& p, int bucket, bool first, cudaStream_t stream) {
-  const unsigned blocks = static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
-  if (blocks == 0) return cudaSuccess;
-  const Grid grid = Grid(blocks).launched_early(p.early_launches);
-  if (p.data_type == DataType::bf16)
-    return launch_kernel(convert_d_query_kernel<DataType::bf16>, grid, kThreads, 0, stream, p, bucket, first);
-  return launch_kernel(convert_d_query_kernel<DataType::fp16>, grid, kThreads, 0, stream, p, bucket, first);
+cudaError_t convert_gradients(const BackwardParameters& p, int bucket, bool first, cudaStream_t stream) {
+  return p.data_type == DataType::bf16 ? launch_convert_gradients<DataType::bf16>(p, bucket, first, stream)
+                                       : launch_convert_gradients<DataType::fp16>(p, bucket, first, stream);
 }
 
-cudaError_t side::load_convert_d_query() {
-  return load_kernels(convert_d_query_kernel<DataType::bf16>, convert_d_query_kernel<DataType::fp16>);
+cudaError_t side::load_convert_gradients() {
+  constexpr DataType bf16 = DataType::bf16;
+  constexpr DataType fp16 = DataType::fp16;
+  return load_kernels(convert_gradients_kernel<bf16, false>, convert_gradients_kernel<bf16, true>,
+                      convert_gradients_kernel<fp16, false>, convert_gradients_kernel<fp16, true>);
 }
 
 }  // namespace flashdma_bwd
