@@ -25,10 +25,8 @@ constexpr std::size_t kAlignment = 256;
 constexpr std::int64_t kLevelledItemsPerMultiprocessor = 1;
 constexpr std::int64_t kItemsPerMultiprocessor = 4;
 
-/// Where there are few items of a mask they are cut into pieces: one is taken to be enough for so many multiprocessors.
-constexpr std::int64_t kPiecesOfMaskedItem = 8;
-/// The same without a mask, where all heads' items together do not fill the multiprocessors.
-constexpr std::int64_t kPiecesOfItem = 16;
+/// Where few items are cut into pieces one is taken to be enough for so many multiprocessors.
+constexpr std::int64_t kPiecesOfItem = 8;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -171,12 +169,13 @@ int heads_per_item(const flashdma_bwd_arguments& a, const KernelConfig& config, 
   // Scattered heads of different masks have different keys in a tile.
   if (mask.scattered() && mask.heads > a.heads_kv) return 1;
   const bool levelled = splits_last_items(a, config) && !is_deterministic(a) && !is_packed(a);
-  // They are cut anyway then, and the sum of the pieces saves another one over the heads.
-  const bool cut = levelled && ctas_per_head * a.batch * a.heads <= device.sm_count;
+  // Where all heads' items together do not fill the multiprocessors they are cut anyway, and the sum of the pieces
+  // saves another one over the heads. Items of equal length fill them if there is one for most.
+  const bool uneven = a.causal != 0 || a.window_left >= 0 || a.window_right >= 0;
+  const bool cut = levelled && (uneven ? 1 : 2) * ctas_per_head * a.batch * a.heads <= device.sm_count;
   const std::int64_t wanted =
-      mask.present ? device.sm_count / kPiecesOfMaskedItem
-      : cut        ? device.sm_count / kPiecesOfItem
-                   : (levelled ? kLevelledItemsPerMultiprocessor : kItemsPerMultiprocessor) * device.sm_count;
+      mask.present || cut ? device.sm_count / kPiecesOfItem
+                          : (levelled ? kLevelledItemsPerMultiprocessor : kItemsPerMultiprocessor) * device.sm_count;
   for (int heads = group; heads > 1; --heads)
     if (group % heads == 0 && ctas_per_head * a.batch * (a.heads / heads) >= wanted) return heads;
   return 1;

@@ -404,7 +404,8 @@ TEST_CASE("sums of many pieces that run at once are left to the kernel behind th
   float partial = 0;
   CHECK(summed_later(1, 132, nullptr));         // 16 items of 8 pieces
   CHECK_FALSE(summed_later(1, 132, &partial));  // a sum over heads comes behind that of pieces
-  CHECK_FALSE(summed_later(2, 132, nullptr));   // 32 items of 4 pieces
+  CHECK(summed_later(2, 132, nullptr));         // 32 items of 4 pieces
+  CHECK_FALSE(summed_later(3, 132, nullptr));   // 48 items of 2 pieces
   CHECK_FALSE(summed_later(4, 60, nullptr));    // two rounds
 }
 

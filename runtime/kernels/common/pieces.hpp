@@ -29,9 +29,9 @@ inline constexpr int kMostPieces = 32;
 /// order, for which each has a row of them.
 inline constexpr int kMostPiecesInRounds = 16;
 /// Where all pieces run at once they are added up behind the main kernel if items have so many on average. Measured on
-/// an H200: with 10 a backward of 0.187 ms took 0.178, with 8 one of 0.042 took 0.039, with 4 the sums took as long
-/// either way.
-inline constexpr int kFewestSummedLater = 8;
+/// an H200: with 10 a backward of 0.187 ms took 0.178, with 8 one of 0.042 took 0.039; with 4 to 5 it was 4 to 6 %, of
+/// which other things had a part; with 2 one of 0.050 took 0.053.
+inline constexpr int kFewestSummedLater = 4;
 /// What a CTA spends beside its steps, in steps: it is launched, waits for K and V, and writes dK and dV. What the
 /// pieces of an item spend on their sums, of 64 to 256 KB each, is taken to be as much. By whole passes on an H200 it
 /// is about 5 us, and a step of 64 x 128 pairs takes 2.2 to 2.4 with 128 columns, as one of 128 x 128 pairs with 64
