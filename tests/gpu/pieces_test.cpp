@@ -1,6 +1,8 @@
 // Few items with many query tiles, which are split into pieces, in every mode. The shapes are such that a GPU of some
 // hundred multiprocessors has items of three pieces and more, and of unequal ones; with FLASHDMA_BWD_PIECE_STEPS=1 the
 // other groups' small problems are split, too.
+#include <set>
+#include <string>
 #include <vector>
 
 #include "gpu/check.hpp"
@@ -48,6 +50,30 @@ TEST_CASE("long sequences of few heads, of every head dim", "[pieces]") {
       spec.bias.gradient_fp32 = causal;
       check_problem(spec);
     }
+}
+
+TEST_CASE("one item of many pieces, of every compiled kernel", "[pieces]") {
+  std::set<std::string> asked_for;
+  for (const KernelName& kernel : kernels_under_test()) {
+    if (asked_for.count(kernel.text) != 0) continue;  // with the first of its kind
+    std::vector<ProblemSpec> problems(2, problem_for(kernel));
+    for (ProblemSpec& spec : problems) {
+      spec.heads = spec.heads_kv = 1;  // the sum of the pieces is what is written
+      spec.seqlen_q = 2100;
+      spec.seqlen_k = 72;
+    }
+    problems[1].name = "active keys";
+    problems[1].head_dim -= 8;
+    problems[1].mask = {
+        .structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv, .rows = false}, .probability = 0.6};
+    if (kernel.copies_bias()) {
+      problems.pop_back();
+      make_bias_movable(problems[0]);
+    }
+    for (const ProblemSpec& spec : problems)
+      for (const std::string& name : check_problem(spec)) asked_for.insert(name);
+  }
+  check_all_were_asked_for(asked_for);
 }
 
 TEST_CASE("long sequences with windows", "[pieces]") {
