@@ -136,6 +136,7 @@ constexpr Field kHopperUse[] = {
     {.name = "consumer_registers", .type = integer, .required = true, .low = 24, .high = 256, .unit = "registers"},
     {.name = "cta_pair", .type = flag},
     {.name = "several_items", .type = flag},
+    {.name = "skip_empty_halves", .type = flag},
 };
 
 /// Whether `use` has a key for `family` and for each field of a tile, and no other.

@@ -83,7 +83,10 @@ void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnos
                     {"add `bias: [none, key_vector]` to its `when`, and for `bias: tile, bias_copies: true, softcap: "
                      "false` a row of its own; a row of the family ampere serves the rest"});
   if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
-  const std::string field = row.use.cta_pair ? "cta_pair" : row.use.several_items ? "several_items" : "block_n";
+  const std::string field = row.use.cta_pair            ? "cta_pair"
+                            : row.use.several_items     ? "several_items"
+                            : row.use.skip_empty_halves ? "skip_empty_halves"
+                                                        : "block_n";
   const std::string kernels = field == "block_n" ? "block_n " + number(row.use.block_n) : field;
   diagnostics.add(Rule::tile_bias, place_of(row, field),
                   "the row decides problems with a tile bias, which kernels of " + kernels + " do not read",

@@ -1,6 +1,7 @@
 // Every compiled kernel, over a few problems of its own head dim, type, bias and softcap: few enough for runs under
 // compute-sanitizer. crossed_rows_test.cpp has the others.
 #include <set>
+#include <string>
 
 #include "gpu/check.hpp"
 #include "gpu/kernels_under_test.hpp"
@@ -34,6 +35,19 @@ std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
   if (kernel.copies_bias()) {
     for (ProblemSpec& spec : problems) make_bias_movable(spec);
     problems[3].name = "half of the pairs";
+  }
+  if (kernel.text.find("_halves_") != std::string::npos) {
+    // Steps without pairs of one warpgroup's keys, here and there; and past the end of the keys in all steps.
+    ProblemSpec halves = problem_for(kernel);
+    halves.name = "halves without pairs";
+    halves.seqlen_q = 700;
+    halves.seqlen_k = 440;
+    halves.mask = {
+        .structure = MaskStructure::block_sparse, .shape = {.heads = PairHeads::kv}, .probability = 0.3, .width = 64};
+    problems.push_back(halves);
+    halves.name = "halves without pairs, deterministic";
+    halves.deterministic = true;
+    problems.push_back(halves);
   }
   return problems;
 }

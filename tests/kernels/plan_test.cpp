@@ -90,12 +90,15 @@ TEST_CASE("compacted masks list the active keys of each head in order") {
   }
 }
 
+MaskClass class_of(StepFacts half) {
+  return (half & kSomeActive) == 0   ? MaskClass::empty
+         : (half & kSomeMasked) == 0 ? MaskClass::full
+                                     : MaskClass::partial;
+}
+
 /// Lists and ranks of a call's tiles, made of poisoned memory.
 class TileLists {
  public:
-  /// How a query tile stands in a list.
-  enum Kind { not_listed, partial, full };
-
   TileLists(BackwardParameters& p, int block_m, int block_n) {
     p.key_tiles = (p.seqlen_k + block_n - 1) / block_n;
     p.query_tiles = (p.seqlen_q + block_m - 1) / block_m;
@@ -109,17 +112,19 @@ class TileLists {
     p.list_ranks = ranks_.data();
     REQUIRE(build_tile_lists(p, block_m, block_n, nullptr) == cudaSuccess);
   }
-  /// Of each query tile. Lists ascend.
-  std::vector<Kind> kinds(std::size_t list) const {
+  /// Of each query tile the class of its pairs with either half of the keys. Lists ascend, and hold no empty tile.
+  std::vector<std::array<MaskClass, 2>> halves(std::size_t list) const {
     const std::uint32_t* own = entries_.data() + list * tiles_;
     REQUIRE((counts_[list] >= 0 && static_cast<std::size_t>(counts_[list]) <= tiles_));
-    std::vector<Kind> kinds(tiles_, not_listed);
+    std::vector<std::array<MaskClass, 2>> halves(tiles_, {MaskClass::empty, MaskClass::empty});
     for (int i = 0; i < counts_[list]; ++i) {
-      REQUIRE((own[i] >> 1) < tiles_);
-      if (i > 0) REQUIRE((own[i] >> 1) > (own[i - 1] >> 1));
-      kinds[own[i] >> 1] = (own[i] & 1u) != 0 ? partial : full;
+      const TileStep step = step_of_entry(own[i]);
+      REQUIRE((step.tile >= 0 && static_cast<std::size_t>(step.tile) < tiles_));
+      if (i > 0) REQUIRE(step.tile > query_tile_of(own[i - 1]));
+      REQUIRE(step.is_active());
+      halves[static_cast<std::size_t>(step.tile)] = {class_of(step.half(0)), class_of(step.half(1))};
     }
-    return kinds;
+    return halves;
   }
   int rank(std::size_t list, int query_tile) const {
     return ranks_[list * tiles_ + static_cast<std::size_t>(query_tile)];
@@ -132,13 +137,16 @@ class TileLists {
 };
 
 /// Checks the lists and ranks of a plan, which holds the pairs within `plan_limits`. A tile is listed if the call's
-/// limits leave a pair of it and an atom that it touches has an active one; so each active pair is in one listed tile.
-/// A tile that is not marked partial has no masked pair, and one of whole atoms without a masked pair is not marked.
-/// Returns how many tiles there were of each kind.
+/// limits leave a pair of a part of it, a half of the keys of a tile of two key atoms, and an atom that the part
+/// touches has an active one; so each active pair is in one listed tile. A part that is called full has no masked pair,
+/// and one of whole atoms without a masked pair is called full. Returns how many tiles there were without pairs, with
+/// some that are masked, and with none.
 std::array<int, 3> check_lists(BackwardParameters p, const HostMask* mask, const Limits& plan_limits, int block_m,
                                int block_n) {
   const TileLists lists(p, block_m, block_n);
   const bool of_whole_atoms = block_m % kMaskAtom == 0 && block_n % kMaskAtom == 0;
+  const int parts = block_n == kKeysOfTwoHalves ? 2 : 1;
+  const int keys_of_part = block_n / parts;
   const auto within = [](const Limits& limits, int i, int j) { return j >= i + limits.low && j <= i + limits.high; };
   std::array<int, 3> counts{};
   for (int b = 0; b < p.batch; ++b) {
@@ -151,38 +159,49 @@ std::array<int, 3> check_lists(BackwardParameters p, const HostMask* mask, const
             if (within(plan_limits, i, j) && mask->keeps(b, h, i, j)) return true;
         return false;
       };
-      const auto touches_active_atom = [&](int m, int n) {
+      const auto touches_active_atom = [&](int m, int first_key) {
         for (int query = m * block_m / kMaskAtom; query <= ((m + 1) * block_m - 1) / kMaskAtom; ++query)
-          for (int key = n * block_n / kMaskAtom; key <= ((n + 1) * block_n - 1) / kMaskAtom; ++key)
+          for (int key = first_key / kMaskAtom; key <= (first_key + keys_of_part - 1) / kMaskAtom; ++key)
             if (active_atom(query, key)) return true;
         return false;
       };
       std::vector<int> earlier(static_cast<std::size_t>(p.query_tiles), 0);
       for (int n = 0; n < p.key_tiles; ++n) {
         const auto list = static_cast<std::size_t>((b * p.list_heads + h) * p.key_tiles + n);
-        const std::vector<TileLists::Kind> kinds = lists.kinds(list);
+        const std::vector<std::array<MaskClass, 2>> kinds = lists.halves(list);
         for (int m = 0; m < p.query_tiles; ++m) {
-          bool visible = false;
-          bool any = false;
-          bool all = (n + 1) * block_n <= sequence.length_k;
-          for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i)
-            for (int j = n * block_n; j < std::min((n + 1) * block_n, sequence.length_k); ++j) {
-              const bool seen = within(limits, i, j);
-              const bool kept = seen && (mask == nullptr || mask->keeps(b, h, i, j));
-              visible |= seen;
-              any |= kept;
-              all &= kept;
-            }
-          const auto tile = static_cast<std::size_t>(m);
+          const auto& tile = kinds[static_cast<std::size_t>(m)];
           INFO("batch " << b << " head " << h << " key tile " << n << " query tile " << m);
-          if (any) REQUIRE(kinds[tile] != TileLists::not_listed);
-          const bool listed = visible && (mask == nullptr || touches_active_atom(m, n));
-          REQUIRE((kinds[tile] != TileLists::not_listed) == listed);
-          if (kinds[tile] == TileLists::full) REQUIRE(all);
-          if (of_whole_atoms && any && all) REQUIRE(kinds[tile] == TileLists::full);
-          REQUIRE(lists.rank(list, m) == earlier[tile]);
-          earlier[tile] += listed ? 1 : 0;
-          ++counts[kinds[tile]];
+          if (parts == 1) REQUIRE(tile[0] == tile[1]);
+          bool listed = false;
+          bool whole = true;
+          for (int part = 0; part < parts; ++part) {
+            const int first_key = n * block_n + part * keys_of_part;
+            const int end_key = first_key + keys_of_part;
+            bool visible = false;
+            bool any = false;
+            bool all = end_key <= sequence.length_k;
+            for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i)
+              for (int j = first_key; j < std::min(end_key, sequence.length_k); ++j) {
+                const bool seen = within(limits, i, j);
+                const bool kept = seen && (mask == nullptr || mask->keeps(b, h, i, j));
+                visible |= seen;
+                any |= kept;
+                all &= kept;
+              }
+            const MaskClass kind = tile[static_cast<std::size_t>(part)];
+            if (any) REQUIRE(kind != MaskClass::empty);
+            const bool active = visible && (mask == nullptr || touches_active_atom(m, first_key));
+            REQUIRE((kind != MaskClass::empty) == active);
+            if (kind == MaskClass::full) REQUIRE(all);
+            if (of_whole_atoms && any && all) REQUIRE(kind == MaskClass::full);
+            listed |= active;
+            whole &= kind == MaskClass::full;
+          }
+          int& before = earlier[static_cast<std::size_t>(m)];
+          REQUIRE(lists.rank(list, m) == before);
+          before += listed ? 1 : 0;
+          ++counts[!listed ? 0 : whole ? 2 : 1];
         }
       }
     }
@@ -276,9 +295,12 @@ TEST_CASE("without a mask the limits alone decide the lists, also of packed sequ
 }
 
 /// Checks the lists of a compacted mask, which only deterministic mode has: a tile is listed if the limits leave a
-/// query of it something between its first key and its last, and is full if they leave all its pairs.
+/// query of it something between the first key and the last of a part of it, and a part is full if they leave all its
+/// pairs.
 void check_compacted_lists(BackwardParameters p, int block_m, int block_n) {
   const TileLists lists(p, block_m, block_n);
+  const int parts = block_n == kKeysOfTwoHalves ? 2 : 1;
+  const auto keys_of_part = static_cast<std::size_t>(block_n / parts);
   for (int b = 0; b < p.batch; ++b) {
     const SequenceRows sequence = sequence_of(p, b);
     const Limits limits = limits_of(p, sequence);
@@ -290,27 +312,33 @@ void check_compacted_lists(BackwardParameters p, int block_m, int block_n) {
       std::vector<int> earlier(static_cast<std::size_t>(p.query_tiles), 0);
       for (int n = 0; n < p.key_tiles; ++n) {
         const auto list = static_cast<std::size_t>((b * p.list_heads + h) * p.key_tiles + n);
-        const std::vector<TileLists::Kind> kinds = lists.kinds(list);
-        const std::size_t begin = std::min(keys.size(), static_cast<std::size_t>(n * block_n));
-        const std::size_t end = std::min(keys.size(), begin + static_cast<std::size_t>(block_n));
+        const std::vector<std::array<MaskClass, 2>> kinds = lists.halves(list);
         for (int m = 0; m < p.query_tiles; ++m) {
-          bool any = false;
-          bool between = false;
-          bool all = end - begin == static_cast<std::size_t>(block_n);
-          for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i) {
-            between |= begin < end && keys[end - 1] >= i + limits.low && keys[begin] <= i + limits.high;
-            for (std::size_t slot = begin; slot < end; ++slot) {
-              const bool seen = keys[slot] >= i + limits.low && keys[slot] <= i + limits.high;
-              any |= seen;
-              all &= seen;
-            }
-          }
           INFO("batch " << b << " head " << h << " key tile " << n << " query tile " << m);
           const auto tile = static_cast<std::size_t>(m);
-          if (any) REQUIRE(between);
-          REQUIRE(kinds[tile] == (!between ? TileLists::not_listed : all ? TileLists::full : TileLists::partial));
+          bool listed = false;
+          for (int part = 0; part < parts; ++part) {
+            const std::size_t begin = std::min(
+                keys.size(), static_cast<std::size_t>(n * block_n) + static_cast<std::size_t>(part) * keys_of_part);
+            const std::size_t end = std::min(keys.size(), begin + keys_of_part);
+            bool any = false;
+            bool between = false;
+            bool all = end - begin == keys_of_part;
+            for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i) {
+              between |= begin < end && keys[end - 1] >= i + limits.low && keys[begin] <= i + limits.high;
+              for (std::size_t slot = begin; slot < end; ++slot) {
+                const bool seen = keys[slot] >= i + limits.low && keys[slot] <= i + limits.high;
+                any |= seen;
+                all &= seen;
+              }
+            }
+            if (any) REQUIRE(between);
+            const MaskClass kind = kinds[tile][static_cast<std::size_t>(part)];
+            REQUIRE(kind == (!between ? MaskClass::empty : all ? MaskClass::full : MaskClass::partial));
+            listed |= between;
+          }
           REQUIRE(lists.rank(list, m) == earlier[tile]);
-          earlier[tile] += between ? 1 : 0;
+          earlier[tile] += listed ? 1 : 0;
         }
       }
     }

@@ -306,14 +306,18 @@ void check_lists(BackwardParameters p, const HostMask& mask, const BuiltPlan& bu
           REQUIRE(ranks[index * tiles + static_cast<std::size_t>(m)] == earlier[static_cast<std::size_t>(m)]);
         for (int e = 0; e < counts[index]; ++e) {
           const std::uint32_t entry = entries[index * tiles + static_cast<std::size_t>(e)];
-          const int m = static_cast<int>(entry >> 1);
+          const TileStep step = step_of_entry(entry);
+          const int m = step.tile;
           REQUIRE(m < p.query_tiles);
-          if (e > 0) REQUIRE(m > static_cast<int>(entries[index * tiles + static_cast<std::size_t>(e) - 1] >> 1));
+          if (e > 0) REQUIRE(m > query_tile_of(entries[index * tiles + static_cast<std::size_t>(e) - 1]));
           ++earlier[static_cast<std::size_t>(m)];
-          const bool partial = (entry & 1u) != 0;
-          if (!partial) REQUIRE((n + 1) * block_n <= list.count);
+          if (!step.is_partial()) REQUIRE((n + 1) * block_n <= list.count);
           for (int slot = n * block_n; slot < std::min((n + 1) * block_n, list.count); ++slot) {
             const int key = list.keys != nullptr ? list.keys[slot] : slot;
+            const StepFacts half = step.half((slot - n * block_n) * 2 / block_n);
+            if ((half & kSomeActive) == 0) continue;
+            const bool partial = (half & kSomeMasked) != 0;
+            REQUIRE(partial == ((half & kMaskedByWords) != 0));
             if (!partial) REQUIRE(key < sequence.length_k);
             for (int i = m * block_m; i < std::min((m + 1) * block_m, sequence.length_q); ++i) {
               bool kept = true;

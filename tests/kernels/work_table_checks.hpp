@@ -51,6 +51,12 @@ struct Table {
   }
 };
 
+/// An entry of a list whose query tile is partial or full.
+inline std::uint32_t entry_of(int query_tile, bool partial = false) {
+  const StepFacts half = facts_of_half(partial ? MaskClass::partial : MaskClass::full, false);
+  return list_entry({query_tile, facts_of_halves(half, half)});
+}
+
 using Steps = std::multiset<std::tuple<int, int, bool>>;  // head, query tile, whether it is partial
 
 /// What the CTA with this item takes.
@@ -61,7 +67,7 @@ inline Steps steps_of(const BackwardParameters& p, const KeyItem& item) {
     find_head(walk, item, p, h, p.block_m, p.block_n);
     for (int i = 0; i < walk.count; ++i) {
       const TileStep step = step_of(walk, i);
-      steps.insert({walk.head, step.tile, step.partial});
+      steps.insert({walk.head, step.tile, step.is_partial()});
     }
   }
   return steps;

@@ -52,7 +52,7 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
         const int length = draw(0, 3) == 0 ? p.query_tiles : draw(0, p.query_tiles / 4);
         table.counts.push_back(length);
         for (int tile = 0; tile < p.query_tiles; ++tile)
-          table.entries.push_back(tile < length ? static_cast<std::uint32_t>(tile) * 2 + (tile % 3 == 0 ? 1 : 0) : ~0u);
+          table.entries.push_back(tile < length ? entry_of(tile, tile % 3 == 0) : ~0u);
       }
       p.list_entries = table.entries.data();
       p.list_counts = table.counts.data();
@@ -184,7 +184,7 @@ TEST_CASE("where only the device knows the steps, long items come first and the 
     const int one_in = draw(2, 40);
     for (int list = 0; list < p.batch * p.heads * p.key_tiles; ++list) {
       table.counts.push_back(draw(1, one_in) == 1 ? draw(usual, p.query_tiles) : draw(0, usual));
-      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(entry_of(tile));
     }
     p.list_entries = table.entries.data();
     p.list_counts = table.counts.data();
@@ -249,7 +249,7 @@ TEST_CASE("few items whose steps only the device knows are cut so that all CTAs 
     const int shortest = draw(0, p.query_tiles);
     for (int list = 0; list < p.heads * p.key_tiles; ++list) {
       table.counts.push_back(draw(shortest, p.query_tiles));
-      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(entry_of(tile));
     }
     p.list_entries = table.entries.data();
     p.list_counts = table.counts.data();
@@ -311,7 +311,7 @@ TEST_CASE(
     lay_out(p);
     for (int list = 0; list < p.batch * p.list_heads * p.key_tiles; ++list) {
       table.counts.push_back(draw(0, 2) == 0 ? 0 : draw(0, p.query_tiles));
-      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(static_cast<std::uint32_t>(tile) * 2);
+      for (int tile = 0; tile < p.query_tiles; ++tile) table.entries.push_back(entry_of(tile));
     }
     p.list_entries = table.entries.data();
     p.list_counts = table.counts.data();
@@ -364,7 +364,7 @@ TEST_CASE("a long column among many short ones is split") {
   for (int head = 0; head < p.heads; ++head)
     for (int tile = 0; tile < p.key_tiles; ++tile) {
       table.counts.push_back(tile == 0 ? p.query_tiles : 9);
-      for (int i = 0; i < p.query_tiles; ++i) table.entries.push_back(static_cast<std::uint32_t>(i) * 2);
+      for (int i = 0; i < p.query_tiles; ++i) table.entries.push_back(entry_of(i));
     }
   p.list_entries = table.entries.data();
   p.list_counts = table.counts.data();

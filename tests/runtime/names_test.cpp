@@ -3,6 +3,7 @@
 #include <cctype>
 #include <flashdma_bwd/kernel_resources.hpp>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "selection/configuration_name.hpp"
@@ -38,7 +39,11 @@ std::vector<TileConfig> all_tiles() {
       for (int do_stages : {1, 2, 3})
         for (int producer = 24; producer <= 504; producer += 8)
           for (int consumer = 0; consumer <= 256; consumer += 8)
-            for (const auto& [pair, several] : {std::pair{false, false}, {false, true}, {true, false}}) {
+            for (const auto& [pair, several, halves] : {std::tuple{false, false, false},
+                                                        {false, true, false},
+                                                        {true, false, false},
+                                                        {false, false, true},
+                                                        {false, true, true}}) {
               TileConfig tile = hopper_tile();
               tile.block_m = block_m;
               tile.q_stages = q_stages;
@@ -47,6 +52,7 @@ std::vector<TileConfig> all_tiles() {
               tile.consumer_registers = consumer;
               tile.cta_pair = pair;
               tile.several_items = several;
+              tile.skip_empty_halves = halves;
               add_if_allowed(tiles, tile);
             }
   for (const int do_stages : {1, 2}) {
@@ -67,6 +73,7 @@ TEST_CASE("tile names round trip and differ") {
   REQUIRE(tiles.size() > 1000);
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.cta_pair; }));
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.several_items; }));
+  REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.skip_empty_halves; }));
   REQUIRE(std::any_of(tiles.begin(), tiles.end(), [](const TileConfig& tile) { return tile.block_n == 96; }));
   for (const TileConfig& tile : tiles) {
     const std::string name = tile_name(tile);

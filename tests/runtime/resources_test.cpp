@@ -219,6 +219,9 @@ TEST_CASE("transposed gradients: 96 keys where head_dim is 192, one buffer of dO
             tile.several_items = true;
             CHECK_FALSE(allowed(tile, head_dim));
             tile.several_items = false;
+            tile.skip_empty_halves = true;
+            CHECK_FALSE(allowed(tile, head_dim));
+            tile.skip_empty_halves = false;
             if (!fits) continue;
             KernelConfig config{Architecture::sm90, 192, DataType::bf16, BiasKind::key_vector, false, tile};
             CHECK(resident_accumulator_registers(config) == 144);

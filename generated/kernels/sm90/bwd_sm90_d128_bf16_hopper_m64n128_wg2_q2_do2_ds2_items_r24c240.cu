@@ -9,12 +9,6 @@
 //   sm90 head_dim=128 bias=none softcap=yes deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=2 h=16 s=8192 5.16 ms instead of 5.24, causal 2.70 and 2.78, s=16384 causal 5.19 and 5.24, on an H200
 // configs/tables/sm90.yaml:50
 //   sm90 head_dim=128 bias=key_vector deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=2 h=16 s=8192 5.23 ms instead of 5.28, causal 2.80 and 2.90, on an H200
-// configs/tables/sm90.yaml:51
-//   sm90 head_dim=128 bias=none layout=natural,reordered deterministic=no masked=yes seqlen_q=0..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: masks of regular structure, which keep the order of the keys, gain by it: window 512 of s=4096 causal 0.338 ms instead of 0.355, a tenth of the blocks 0.239 and 0.257, documents of 1024 0.424 and 0.430, but half of all pairs by chance 0.789 and 0.771, scattered keys (w=1024 of s=8192, h=16) 0.559 and 0.538; long walks lose: all pairs of s=8192 2.59 ms where no mask takes 2.43, on an H200
-// configs/tables/sm90.yaml:52
-//   sm90 head_dim=128 bias=key_vector layout=natural softcap=no deterministic=no masked=yes seqlen_q=2048..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=1 h=20 s=4096, where the natural layout is asked for: documents of 1024 0.275 ms instead of 0.290, a tenth of the blocks 0.159 and 0.176, window 512 causal 0.243 and 0.242, on an H200
-// configs/tables/sm90.yaml:54
-//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: of 8192 keys the 4096 highest (b=1 h=16 hk=4 causal) 1.224 ms instead of 1.249, the 1024 highest 0.549 and 0.562, on an H200
 // configs/tables/sm90.yaml:55
 //   sm90 head_dim=128 bias=none softcap=no deterministic=yes masked=no seqlen_q=0..2048 work_items_per_sm=8.. => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=8 h=16 s=2048 1.517 ms instead of 1.558, causal 0.937 and 0.972, but s=4096 2.827 and 2.808, causal 1.625 and 1.611, b=1 h=16 s=2048 0.246 and 0.235, on an H200
 #include "hopper/instantiate.cuh"
@@ -23,7 +17,7 @@ namespace flashdma_bwd::kernels {
 constexpr TileConfig kTile{
     .family = KernelFamily::hopper, .block_m = 64, .block_n = 128, .q_stages = 2, .do_stages = 2,
     .consumer_warpgroups = 2, .ds_stages = 2, .producer_registers = 24, .consumer_registers = 240, .cta_pair = false,
-    .several_items = true};
+    .several_items = true, .skip_empty_halves = false};
 }  // namespace flashdma_bwd::kernels
 
 FLASHDMA_BWD_HOPPER_KERNEL(

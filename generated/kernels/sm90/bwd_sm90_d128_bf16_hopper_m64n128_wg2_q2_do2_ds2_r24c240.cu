@@ -4,7 +4,7 @@
 // configs/tables/sm90.yaml:43
 //   sm90 head_dim=128 data_type=bf16 bias=none softcap=yes causal=yes deterministic=no masked=no seqlen_q=1024..1024 seqlen_k=1024..1024 work_items_per_sm=0..0 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=128 b=1 h=16 sq=1024 sk=1024 causal softcap: 0.07942 ms, spread 0.0009022 ms; next hopper_m64n128_wg2_q2_do2_ds2_items_r24c240, 0.082 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:53
-//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes mask_density=1..150 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: few steps to an item: of 8192 keys the 512 highest (b=1 h=16 hk=4 causal) 0.378 ms instead of 0.383 with several items to a CTA, the 64 highest the same, on an H200
+//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes mask_density=1..30 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: few steps to an item: of 8192 keys the 64 highest (b=1 h=16 hk=4 causal) 0.178 ms, with several items to a CTA and without empty halves 0.179, on an H200
 // configs/tables/sm90.yaml:56
 //   sm90 head_dim=128 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: 128 queries do not fit the registers
 #include "hopper/instantiate.cuh"
@@ -13,7 +13,7 @@ namespace flashdma_bwd::kernels {
 constexpr TileConfig kTile{
     .family = KernelFamily::hopper, .block_m = 64, .block_n = 128, .q_stages = 2, .do_stages = 2,
     .consumer_warpgroups = 2, .ds_stages = 2, .producer_registers = 24, .consumer_registers = 240, .cta_pair = false,
-    .several_items = false};
+    .several_items = false, .skip_empty_halves = false};
 }  // namespace flashdma_bwd::kernels
 
 FLASHDMA_BWD_HOPPER_KERNEL(

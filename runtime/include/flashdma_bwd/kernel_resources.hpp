@@ -237,6 +237,8 @@ constexpr const char* hopper_tile_violation(const TileConfig& tile, int head_dim
   }
   if (tile.several_items && (tile.cta_pair || accumulates_transposed(tile)))
     return "several_items must be false with cta_pair or 96 keys: shared memory has no room for two tiles of K";
+  if (tile.skip_empty_halves && (tile.cta_pair || accumulates_transposed(tile)))
+    return "skip_empty_halves must be false with cta_pair or 96 keys: its halves are two warpgroups' keys";
   if (tile.block_n != 128 && !accumulates_transposed(tile)) return "block_n must be 128, or 96 where head_dim is 192";
   if (tile.block_m == 128 && head_dim > 64) return "block_m must be 64 where head_dim is above 64";
   if (tile.q_stages < 2 || tile.q_stages > 3) return "q_stages must be 2 or 3";

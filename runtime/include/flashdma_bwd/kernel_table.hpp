@@ -79,8 +79,10 @@ struct TileConfig {
   int ds_stages = 0;           ///< shared-memory buffers of dS (2 or 4; cta_pair: 2; 96 keys: 1 or 2)
   int producer_registers = 0;  ///< a thread's, after setmaxnreg; multiples of 8
   int consumer_registers = 0;
-  bool cta_pair = false;       ///< the two CTAs of a cluster share the keys of a tile, half each
-  bool several_items = false;  ///< a CTA takes one tile of keys after the other, with room for the next one's K
+  bool cta_pair = false;           ///< the two CTAs of a cluster share the keys of a tile, half each
+  bool several_items = false;      ///< a CTA takes one tile of keys after the other, with room for the next one's K
+  bool skip_empty_halves = false;  ///< a warpgroup leaves out a step whose list says that it has no active pair of its
+                                   ///< half of the keys
 
   friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
   friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;

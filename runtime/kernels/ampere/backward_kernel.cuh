@@ -106,7 +106,7 @@ class Backward {
         const TileStep next = more ? step_of(cta_.item(), i + 1) : step;
         if constexpr (!Schedule::kSplitMasked)
           process_tile<MaskedPairs::some_steps>(step, next, more, i, d_k, d_v, bias_sums);
-        else if (step.partial)
+        else if (step.is_partial())
           process_tile<MaskedPairs::this_step>(step, next, more, i, d_k, d_v, bias_sums);
         else
           process_tile<MaskedPairs::none>(step, next, more, i, d_k, d_v, bias_sums);
@@ -168,7 +168,7 @@ class Backward {
     BiasPairs<kConfig> bias_pairs;
     if constexpr (kTileBias) load_bias_pairs(cta_, bias_pairs, first_query, share);
     std::uint64_t words[G::kScoreM][2];
-    const bool bits = kMasked != MaskedPairs::none && step.partial && cta_.p.mask_words != nullptr;
+    const bool bits = kMasked != MaskedPairs::none && step.is_partial() && cta_.p.mask_words != nullptr;
     if (bits)
       read_mask_words(words, mask_head(cta_), cta_.p.query_atoms, first_query, cta_.item().key_tile * G::kN, share);
 
@@ -203,14 +203,14 @@ class Backward {
           OperandB<typename G::KeyTile>(cta_.shared_base + G::kValue, share.lane, share.first_column),
           exponentiate_columns, start);
     if constexpr (kMasked != MaskedPairs::none) {
-      if (step.partial) {
+      if (step.is_partial()) {
         if (bits) apply_mask_words(probability, words);
         apply_limits(probability, cta_.item().limits, cta_.positions(), first_query, share);
       }
       const bool bias_masks = kKeyBias && cta_.item().bias_masks;
       if (bias_masks) apply_bias_mask(cta_, probability, share);
       // A tile bias may mask any pair.
-      if (step.partial || bias_masks || kTileBias) silence<kConfig>(d_score, slope, probability);
+      if (step.is_partial() || bias_masks || kTileBias) silence<kConfig>(d_score, slope, probability);
     }
     store_probabilities(cta_, probability, share);
     if constexpr (Schedule::kReadDotLate) read_rows(dot, row_dot, share);

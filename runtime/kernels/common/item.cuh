@@ -6,6 +6,7 @@
 #include "common/fragments.hpp"
 #include "common/parameters.hpp"
 #include "common/registers.cuh"
+#include "common/tile_step.hpp"
 #include "common/visibility.hpp"
 
 namespace flashdma_bwd {
@@ -44,26 +45,20 @@ struct HeadWalk {
   const std::int32_t* ranks;     ///< deterministic mode: whose turn this item's addition to a query tile is
 };
 
-/// A step of the walk.
-struct TileStep {
-  int tile;
-  bool partial;  ///< some of its pairs are masked
-};
-
 __device__ __forceinline__ int slot_of(const HeadWalk& walk, int step) {
   if (walk.backwards) return walk.count - 1 - step;
   const int slot = step + walk.start;
   return slot < walk.count ? slot : slot - walk.count;
 }
 
+/// Without a list, both halves of the keys are taken for what the tile is (tell_halves_apart()).
 __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   const int slot = slot_of(walk, step);
-  if (walk.entries != nullptr) {
-    const std::uint32_t entry = walk.entries[slot];
-    return {static_cast<int>(entry >> 1), (entry & 1u) != 0};
-  }
+  if (walk.entries != nullptr) return step_of_entry(walk.entries[slot]);
   const int tile = walk.begin + slot;
-  return {tile, tile < walk.whole_begin || tile >= walk.whole_end};
+  const bool partial = tile < walk.whole_begin || tile >= walk.whole_end;
+  const StepFacts half = partial ? kSomeActive | kSomeMasked : kSomeActive;
+  return {tile, facts_of_halves(half, half)};
 }
 
 /// The item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. What of it is

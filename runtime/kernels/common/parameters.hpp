@@ -176,7 +176,7 @@ struct BackwardParameters {
   int mask_heads_per_head = 1;                 ///< query heads that share a mask head
   int query_atoms = 0;
   const std::uint32_t* list_entries =
-      nullptr;  ///< [batch][list heads][key tile][query_tiles]: query tile << 1 | partial; nullptr: no lists
+      nullptr;  ///< [batch][list heads][key tile][query_tiles]: list_entry()s, which ascend; nullptr: no lists
   const std::int32_t* list_counts = nullptr;  ///< [batch][list heads][key tile]
   const std::int32_t* list_ranks =
       nullptr;  ///< [batch][list heads][key tile][query tile]: number of earlier key tiles in it; deterministic mode

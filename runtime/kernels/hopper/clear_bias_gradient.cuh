@@ -56,7 +56,7 @@ class BiasGradientClearer {
     for (int slot = 0; slot <= count; ++slot) {
       const int tile = slot == count             ? p.query_tiles
                        : walk.entries == nullptr ? walk.begin + slot
-                                                 : static_cast<int>(__ldg(walk.entries + slot) >> 1);
+                                                 : query_tile_of(__ldg(walk.entries + slot));
       clear_rows(data, next * G::kM, min(tile * G::kM, p.seqlen_q), p.seqlen_k - column);
       next = tile + 1;
     }

@@ -80,6 +80,10 @@ class Consumer {
   /// and a key bias there are no registers for it.
   static constexpr bool kLseFirst = kM == 64 && !kSoftcap && !kTileBias && !(kValueInRegisters && kKeyBias);
   static constexpr bool kLseBeforeScores = kLseFirst && kD == 128;
+  /// Whether steps without a pair of the warpgroup's keys are left out.
+  static constexpr bool kLeavesOut = G::kSkipsEmptyHalves;
+  /// Whether what such a step is, is known from then on.
+  static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
   using Lse = float2[kLseFirst ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
   static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
@@ -101,6 +105,7 @@ class Consumer {
       // uniform registers.
       const int steps = __reduce_max_sync(0xffffffffu, state.step_counts[slot_]);
       if (steps <= 0) break;
+      const int first = i;
       const int end = i + steps;
       if constexpr (!kTileBias)
         if (state.items[slot_].active != nullptr) gather_keys();
@@ -109,28 +114,42 @@ class Consumer {
 #pragma unroll
       for (int e = 0; e < kD / 2; ++e) d_k[e] = d_v[e] = 0.0f;
       wait(state.key_full[slot_], parity);
-      Scores probability, d_score;
-      Operand probabilities;
-      Lse lse;
-      Mask mask;
-      start_scores(i, probability, lse, mask, false);
-      wait(state.value_full, number & 1);
-      ValueOperand values;
-      if constexpr (kValueInRegisters) load_values(values);
-      finish_scores(i, values, lse, mask, probability, d_score, probabilities);
-      if constexpr (G::kSeveralItems) free_d_query_buffer();
+      // Steps one after the other, and again behind those that are left out.
       while (true) {
-        const bool queries_came = take_step(i, last_slot, probability, d_score, probabilities, d_k, d_v);
-        last_slot = slot_;
-        if (++i == end) break;
-        start_scores(i, probability, lse, mask, queries_came);
-        // The products of dV and dK of the step before.
-        ptx::wgmma_wait_group<1>();
-        give_back_query(i - 1);
+        if constexpr (kLeavesOut) {
+          i = leave_out_steps(i, first, end, number & 1);
+          if (i == end) break;
+        }
+        Scores probability, d_score;
+        Operand probabilities;
+        Lse lse;
+        Mask mask;
+        start_scores(i, probability, lse, mask, kLeavesOut);
+        wait(state.value_full, number & 1);
+        ValueOperand values;
+        if constexpr (kValueInRegisters) load_values(values);
         finish_scores(i, values, lse, mask, probability, d_score, probabilities);
+        if constexpr (G::kSeveralItems) free_d_query_buffer();
+        while (true) {
+          const int slot = kLeavesOut ? slot_before(i, first) : last_slot;
+          const bool goes_on = take_step(i, slot, probability, d_score, probabilities, d_k, d_v);
+          last_slot = slot_;
+          if (++i == end) break;
+          if constexpr (kLeavesOut) {
+            if (!goes_on && sees_nothing(i)) break;
+            start_scores(i, probability, lse, mask, true);
+          } else {
+            start_scores(i, probability, lse, mask, goes_on);
+          }
+          // The products of dV and dK of the step before.
+          ptx::wgmma_wait_group<1>();
+          give_back_query(i - 1);
+          finish_scores(i, values, lse, mask, probability, d_score, probabilities);
+        }
+        ptx::wgmma_wait_group<0>();
+        give_back_query(i - 1);
+        if (i == end) break;
       }
-      ptx::wgmma_wait_group<0>();
-      give_back_query(i - 1);
       if constexpr (kKeyBias) {
         write_bias_sums_of_head();
         head_ = kNoHead;
@@ -144,13 +163,19 @@ class Consumer {
       DQuery d_q;
       wait_for_d_scores(i - 1);
       ptx::wgmma_fence();
-      start_d_query(i - 1, last_slot, d_q);
+      // slot_ is the next item's by now, of which there is none.
+      start_d_query(i - 1, kLeavesOut ? slot_before(i, i) : last_slot, d_q);
       ptx::wgmma_wait_group<0>();
       hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i));
     }
   }
 
  private:
+  /// A number that is the same for all lanes, where the compiler has lost sight of that.
+  static __device__ __forceinline__ int uniform(int number) {
+    return __reduce_max_sync(0xffffffffu, number);
+  }
+
   // --- The keys ---
 
   /// Row of the item's tile of a lane's first key; the second is 8 further.
@@ -180,6 +205,12 @@ class Consumer {
                                                                       thread);
     finish_gathering();
     ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
+  }
+
+  /// Of the item of the step before, where `first` is the first of the item at work. The same as a variable that comes
+  /// round the loop, which where steps are left out would not stay in a uniform register.
+  __device__ __forceinline__ int slot_before(int i, int first) const {
+    return !G::kSeveralItems ? 0 : i == first ? slot_ ^ 1 : slot_;
   }
 
   // --- A step ---
@@ -214,17 +245,31 @@ class Consumer {
   static constexpr bool kSumsOfKeys = kKeyBias && !G::kBiasSumsOfThreads;
 
   /// What of a step decides how it is computed.
-  struct StepFacts {
+  struct Step {
     int head;
-    bool partial;       ///< some of its pairs are masked
+    bool partial;       ///< some of its pairs with the warpgroup's keys are masked
     bool in_words;      ///< by the mask's words
     float key_bias[2];  ///< of the lane's keys, in units of log2, with the head that was at work when it was read
   };
+  /// Whether it is one of these about the warpgroup's keys.
+  __device__ __forceinline__ bool has_fact(std::uint32_t facts, StepFacts fact) const {
+    return (facts & static_cast<std::uint32_t>(fact) << consumer_ * kBitsOfHalf) != 0;
+  }
+
+  /// What the loader says of step i.
+  __device__ __forceinline__ const ItemStep& step_info(int i) const {
+    return state.steps[i % kStepSlots];
+  }
+
+  /// Whether some of a step's pairs are masked, with the warpgroup's keys where it looks at these alone.
+  __device__ __forceinline__ bool is_partial(const ItemStep& info) const {
+    return kLeavesOut ? has_fact(kFactsAhead ? facts_ : info.facts, kSomeMasked) : info.partial;
+  }
 
   __device__ __forceinline__ void read_facts(int i) {
-    const ItemStep& info = state.steps[i % kStepSlots];
-    step_.partial = info.partial;
-    step_.in_words = info.mask_words != nullptr;
+    const ItemStep& info = step_info(i);
+    step_.partial = is_partial(info);
+    step_.in_words = kFactsAhead ? has_fact(facts_, kMaskedByWords) : info.mask_words != nullptr;
     if constexpr (kKeyBias) {
       step_.head = info.head;
       read_key_biases();
@@ -253,12 +298,59 @@ class Consumer {
   /// Asks for the mask's bits of step i, if they hide some of its pairs.
   __device__ __forceinline__ void read_mask_early(int i, Mask& mask) const {
     static_assert(kFactsFirst);
-    const ItemStep& info = state.steps[i % kStepSlots];
+    const ItemStep& info = step_info(i);
 #pragma unroll
     for (MaskBits& bits : mask) bits = {};  // else they would keep their registers all the time
     if (step_.in_words)
 #pragma unroll
       for (int part = 0; part < kM / 64; ++part) read_mask(mask[part], i, info, part);
+  }
+
+  /// Whether none of step i's pairs with the warpgroup's keys is active. On return the step has come. A vote, though
+  /// the same for all lanes, as in masked_by_words().
+  __device__ __forceinline__ bool sees_nothing(int i) {
+    const RingPosition<G::kQueryStages> query(i);
+    wait(state.query_full[query.stage], query.parity);
+    const std::uint32_t facts = step_info(i).facts;
+    if constexpr (kFactsAhead) facts_ = facts;
+    return __any_sync(0xffffffffu, !has_fact(facts, kSomeActive));
+  }
+
+  /// Leaves out the steps from i on, of an item with steps [first, end), that the warpgroup's keys have no pairs of.
+  /// Returns the next that they have any of, which has come, or `end`. No products are in flight. `value_parity`: of
+  /// the item's V.
+  __device__ __forceinline__ int leave_out_steps(int i, int first, int end, std::uint32_t value_parity) {
+    if constexpr (G::kSeveralItems) free_d_query_buffer();
+    for (; i != end && sees_nothing(i); ++i) {
+      // Though nobody reads it: with dS of the item's last step the next one's may come, and this wait would miss it.
+      if (i == first) wait(state.value_full, value_parity);
+      leave_out(i, slot_before(i, first));
+      give_back_query(i);
+    }
+    return uniform(i);
+  }
+
+  /// All that others wait for of a step: its dS is 0, and dQ of the step before, of the item in `last_slot`.
+  __device__ __forceinline__ void leave_out(int i, int last_slot) {
+    // Not read either: no wait for a later phase shall take this one for it.
+    const RingPosition<G::kDOutStages> d_out(i);
+    if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
+    const DScoreRing ring(i);
+    if constexpr (!G::kDScoresOutlastReaders) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    constexpr std::uint32_t kZeros[4] = {};
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+      ptx::stmatrix_x4_trans(d_score_rows(ring.stage) + k * 16 * PairTile::kRowBytes, kZeros);
+    __syncwarp();
+    arrive(state.d_score_stored[consumer_][ring.stage]);
+    if (i == 0) return;
+    wait_for_d_scores(i - 1);
+    ptx::wgmma_fence();
+    DQuery d_q;
+    start_d_query(i - 1, last_slot, d_q);
+    ptx::wgmma_wait_group<0>();
+    if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
+    hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i + 1));
   }
 
   /// Issues S^T of step i.
@@ -288,7 +380,7 @@ class Consumer {
     for (int e = 0; e < kM / 2; ++e) scores[e] = 0.0f;
     static_assert(kFactsFirst);
     if (!masked_by_words()) return;
-    const ItemStep& info = state.steps[i % kStepSlots];
+    const ItemStep& info = step_info(i);
     const float hidden = copysignf(INFINITY, -p.score_log2);
 #pragma unroll
     for (int part = 0; part < kM / 64; ++part) {
@@ -330,7 +422,7 @@ class Consumer {
 
     // What the arithmetic needs from global memory is asked for while the products run.
     if constexpr (!kFactsFirst) read_facts(i);
-    const ItemStep& info = state.steps[i % kStepSlots];
+    const ItemStep& info = step_info(i);
     bool bias_masks = false;
     if constexpr (kKeyBias) {
       if constexpr (!kHeadFirst) take_head();
@@ -347,7 +439,7 @@ class Consumer {
     if (hidden_first)
       partial_ = overflowed(scores);
     else
-      partial_ = bias_masks || (kFactsFirst ? step_.partial : info.partial);
+      partial_ = bias_masks || (kFactsFirst ? step_.partial : is_partial(info));
     if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
@@ -384,7 +476,8 @@ class Consumer {
   }
 
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
-  /// before. Returns whether the next step's queries have come.
+  /// before. Returns whether the next step's queries have come, and are seen by some key of the warpgroup's; where
+  /// steps are left out the same for all lanes.
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
                                             Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
     if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
@@ -410,14 +503,24 @@ class Consumer {
       Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
     const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
-    ptx::wgmma_wait_group<1>();
     const RingPosition<G::kQueryStages> next(i + 1);
-    bool queries_came = false;
+    bool goes_on = false;
+    if constexpr (kLeavesOut) {
+      // Asked here, and not behind the stores of dQ, so that the answers are there before these are done.
+      const bool came = has_come(state.query_full[next.stage], next.parity);
+      const std::uint32_t facts = step_info(i + 1).facts;
+      if constexpr (kFactsAhead) facts_ = facts;
+      ptx::wgmma_wait_group<1>();
+      goes_on = __all_sync(0xffffffffu, came && has_fact(facts, kSomeActive));
+    } else {
+      ptx::wgmma_wait_group<1>();
+    }
     if (i > 0) {
       if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
-      queries_came = hand_over_d_query(i - 1, d_q, buffer_came, next);
+      const bool queries_came = hand_over_d_query(i - 1, d_q, buffer_came, next);
+      if constexpr (!kLeavesOut) goes_on = queries_came;
     }
-    return queries_came;
+    return goes_on;
   }
 
   // --- Scores ---
@@ -494,7 +597,7 @@ class Consumer {
         probability[e] = 0.0f;
       if constexpr (kSlopeTaken) clear_packed(probabilities, e);
     };
-    if (info.mask_words != nullptr) {
+    if (kFactsAhead ? step_.in_words : info.mask_words != nullptr) {
 #pragma unroll
       for (int part = 0; part < kM / 64; ++part) {
         if constexpr (!kReadMaskEarly) read_mask(mask[part], i, info, part);
@@ -618,8 +721,8 @@ class Consumer {
     ptx::wgmma_commit_group();
   }
 
-  /// Gives the warpgroup's share of dQ of step i to its reducer. Returns whether the queries of the step at `next` have
-  /// come.
+  /// Gives the warpgroup's share of dQ of step i to its reducer. Returns whether the
+  /// queries of the step at `next` have come.
   __device__ __forceinline__ bool hand_over_d_query(int i, const DQuery& d_q, bool buffer_came,
                                                     const RingPosition<G::kQueryStages>& next) {
     wait(state.d_query_empty[consumer_], i & 1, buffer_came);
@@ -628,7 +731,7 @@ class Consumer {
 #pragma unroll
     for (int c = 0; c < G::kDQueryColumns / 8; ++c)
       ptx::st_shared_v4(address + c * kAtomFloats * 4, d_q[c * 4], d_q[c * 4 + 1], d_q[c * 4 + 2], d_q[c * 4 + 3]);
-    const bool queries_came = has_come(state.query_full[next.stage], next.parity);
+    const bool queries_came = !kLeavesOut && has_come(state.query_full[next.stage], next.parity);
     __syncwarp();
     arrive(state.d_query_full[consumer_]);
     return queries_came;
@@ -678,7 +781,9 @@ class Consumer {
     const KeyItem& item = state.items[slot_];
 #pragma unroll
     for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
-    if (is_added_up(item) && !add_pieces<kD / 2>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v)) return;
+    if (is_added_up(item) &&
+        !add_pieces<kD / 2, kLeavesOut>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
+      return;
     const int row = consumer_ * 64 + warp() * 16;
     if (leaves_as_floats(p, item)) {
       write_float_rows(p, item, false, d_k, row);
@@ -711,7 +816,8 @@ class Consumer {
   State& state;
   int consumer_;
   int slot_ = 0;           ///< of the item at work
-  StepFacts step_;         ///< of the step at work
+  std::uint32_t facts_;    ///< of the step whose facts are known ahead
+  Step step_;              ///< of the step at work
   int head_ = kNoHead;     ///< key-vector bias: whose sums and biases are in shared memory
   bool partial_ = false;   ///< some pairs of the step at work are masked
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work

@@ -19,6 +19,7 @@ struct StepInfo {
   int first_query;
   int head;
   bool partial;                     ///< some of its pairs are masked
+  StepFacts facts;                  ///< where halves without active pairs are left out
   const std::uint64_t* mask_words;  ///< of a partial step: the item's first key atom with the step's first query, or
                                     ///< nullptr where only limits mask
 };
@@ -92,6 +93,9 @@ struct Geometry {
   static_assert(kQueryStages + 3 <= kStepSlots);  // a reducer reads a step's entry until three steps later
   /// Whether a CTA takes one item after the other.
   static constexpr bool kSeveralItems = kTile.several_items;
+  /// Whether a consumer leaves out steps in which none of the pairs with its keys is active.
+  static constexpr bool kSkipsEmptyHalves = kTile.skip_empty_halves;
+  static_assert(!kSkipsEmptyHalves || kN == kKeysOfTwoHalves);
   /// Items at once, and tiles of K: while one is at work the next is found, and its keys are loaded.
   static constexpr int kItemSlots = kSeveralItems ? 2 : 1;
 

@@ -123,8 +123,9 @@ struct PieceRows {
 /// Adds up the pieces' rows of the warp's part of `parts`, two pieces at a time, then two such pairs, and so on: of two
 /// that are to be added the first to come leaves its rows in its slot, and the second goes on with the sum. So nobody
 /// reads more than a few pieces' rows after the others have come, and the sum does not depend on who comes when.
-/// Returns whether this piece came last, which then has the sums.
-template <int kHalf, class... Values>
+/// Returns whether this piece came last, which then has the sums. `kOneByOne`: one of `values` after the other, where
+/// there are no registers for the rows of all; ptxas loads them in turn behind a condition, which always holds.
+template <int kHalf, bool kOneByOne, class... Values>
 __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const KeyItem& item, int part, int parts,
                                            Values&... values) {
   using Rows = PieceRows<kHalf>;
@@ -138,7 +139,7 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
   };
   const auto add = [&](int piece) {
     const float4* rows = piece_part<kFloats>(p, item, piece, part, parts);
-    ((Rows::add(rows, values), rows += Rows::kFloats / 4), ...);
+    ((!kOneByOne || item.pieces > 1 ? Rows::add(rows, values) : void(), rows += Rows::kFloats / 4), ...);
   };
 #pragma unroll 1
   for (int width = 1; width < item.pieces; width *= 2) {

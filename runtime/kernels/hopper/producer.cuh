@@ -115,12 +115,15 @@ class Loader {
     const int head = walk.head;
     info.first_query = first_query;
     info.head = head;
-    info.partial = step.partial;
+    if constexpr (G::kSkipsEmptyHalves)
+      info.facts = step.facts;
+    else
+      info.partial = step.is_partial();
     info.rank = walk.ranks == nullptr ? nullptr : walk.ranks + step.tile;
     ptx::reread_memory();
     info.scratch_row = scratch_row_of(item(), p, head) + first_query;
     ptx::reread_memory();
-    info.mask_words = step.partial ? mask_words(item(), head, first_query) : nullptr;
+    info.mask_words = step.is_partial() ? mask_words(item(), head, first_query) : nullptr;
     ptx::reread_memory();
   }
 

@@ -11,12 +11,10 @@
 
 #include "common/host_device.hpp"
 #include "common/parameters.hpp"
+#include "common/tile_step.hpp"
 #include "common/visibility.hpp"
 
 namespace flashdma_bwd {
-
-/// Class of a mask atom: what the pairs inside the tensor have in common.
-enum class MaskClass : std::uint8_t { empty, partial, full };
 
 /// flashdma_bwd_mask_encoding, which says what the elements mean.
 enum class MaskEncoding : std::uint8_t { bytes, bits, key_list, intervals, blocks };

@@ -14,12 +14,13 @@ constexpr int kInFlight = 4;
 constexpr int kRankThreads = 128;
 constexpr int kClipThreads = 256;
 
-/// A key tile of one (batch, list head), ready to be asked about query tiles.
+/// A key tile of one (batch, list head), ready to be asked about query tiles of kBlockM: known, so that divisions by it
+/// are shifts.
+template <int kBlockM>
 class KeyTileClasses {
  public:
-  __device__ KeyTileClasses(const BackwardParameters& parameters, int batch, int list_head, int block_m, int block_n)
+  __device__ KeyTileClasses(const BackwardParameters& parameters, int batch, int list_head, int block_n)
       : p_(parameters),
-        block_m_(block_m),
         block_n_(block_n),
         batch_(batch),
         sequence_(sequence_of(parameters, batch)),
@@ -35,48 +36,127 @@ class KeyTileClasses {
   }
 
   __device__ void select(int key_tile) {
-    first_key_ = key_tile * block_n_;
-    const int valid = min(block_n_, keys_ - first_key_);
-    if (valid <= 0) {
-      seen_ = whole_ = {0, 0};
-      return;
-    }
-    last_atom_ = (first_key_ + valid - 1) / kMaskAtom;
-    int first = active_ != nullptr ? active_[first_key_] : first_key_;
-    int last = active_ != nullptr ? active_[first_key_ + valid - 1] : first_key_ + valid - 1;
-    if (ranges_ != nullptr) {
-      first = kUnlimited;
-      last = -1;
-      for (int atom = first_key_ / kMaskAtom; atom <= last_atom_; ++atom) {
-        first = min(first, ranges_[atom].first_position);
-        last = max(last, ranges_[atom].last_position);
-      }
-    }
-    seen_ = visible_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
-    const bool some_missing = valid < block_n_ || last >= sequence_.length_k;
-    whole_ = some_missing        ? TileRange{0, 0}
-             : p_.limits_in_mask ? seen_
-                                 : whole_query_tiles(limits_, sequence_.length_q, first, last, block_m_);
+    const int first_key = key_tile * block_n_;
+    first_atom_ = first_key / kMaskAtom;
+    last_atom_ = (min(first_key + block_n_, keys_) - 1) / kMaskAtom;
+    const int keys = has_halves() ? block_n_ / 2 : block_n_;
+    const Positions positions[] = {positions_of(first_key, keys), positions_of(first_key + keys, keys)};
+    halves_[0] = part_of(positions[0]);
+    halves_[1] = has_halves() ? part_of(positions[1]) : halves_[0];
   }
 
-  __device__ MaskClass classify(int query_tile) const {
-    if (query_tile < seen_.begin || query_tile >= seen_.end) return MaskClass::empty;
-    bool full = query_tile >= whole_.begin && query_tile < whole_.end;
-    if (classes_ == nullptr) return full ? MaskClass::full : MaskClass::partial;
-    bool any = false;
-    for (int key = first_key_ / kMaskAtom; key <= last_atom_; ++key)
-      for (int query = query_tile * block_m_ / kMaskAtom; query <= ((query_tile + 1) * block_m_ - 1) / kMaskAtom;
-           ++query) {
-        const auto atom = static_cast<MaskClass>(classes_[std::int64_t{key} * p_.query_atoms + query]);
-        any |= atom != MaskClass::empty;
-        full &= atom == MaskClass::full;
+  /// The classes of the atoms that the tile touches with a query tile, two by two at most.
+  struct Atoms {
+    std::uint8_t of[2][2] = {};  ///< [key atom][query atom]
+  };
+  /// Loads without branches between them, so that those of several query tiles are under way at once.
+  __device__ Atoms atoms_of(int query_tile) const {
+    Atoms atoms;
+    const bool visible = classes_ != nullptr && query_tile < p_.query_tiles && active_by_limits(query_tile) != 0;
+#pragma unroll
+    for (int key = 0; key < 2; ++key)
+#pragma unroll
+      for (int query = 0; query < 2; ++query) {
+        const std::int64_t atom = std::int64_t{first_atom_ + key} * p_.query_atoms + first_query(query_tile) + query;
+        if (visible && touches(query_tile, key, query)) atoms.of[key][query] = classes_[atom];
       }
-    return !any ? MaskClass::empty : full ? MaskClass::full : MaskClass::partial;
+    return atoms;
+  }
+
+  /// The step that a walk of the tile takes with a query tile, if it is active.
+  __device__ TileStep step_of(int query_tile, const Atoms& atoms) const {
+    // Of either half a bit: whether some of its pairs are active, and whether all are.
+    unsigned some = query_tile < p_.query_tiles ? active_by_limits(query_tile) : 0;
+    unsigned all = (in(halves_[0].whole, query_tile) ? 1u : 0u) | (in(halves_[1].whole, query_tile) ? 2u : 0u);
+    if (classes_ != nullptr) {
+      unsigned in_mask = 0;
+#pragma unroll
+      for (int key = 0; key < 2; ++key)
+#pragma unroll
+        for (int query = 0; query < 2; ++query) {
+          if (!touches(query_tile, key, query)) continue;
+          const unsigned of_half = has_halves() ? 1u << key : 3u;
+          const auto atom = static_cast<MaskClass>(atoms.of[key][query]);
+          if (atom != MaskClass::empty) in_mask |= of_half;
+          if (atom != MaskClass::full) all &= ~of_half;
+        }
+      some &= in_mask;
+    }
+    const auto half = [&](unsigned bit) {
+      const MaskClass pairs = (some & bit) == 0  ? MaskClass::empty
+                              : (all & bit) == 0 ? MaskClass::partial
+                                                 : MaskClass::full;
+      return facts_of_half(pairs, p_.mask_words != nullptr);
+    };
+    return {query_tile, facts_of_halves(half(1), half(2))};
+  }
+  __device__ TileStep step_of(int query_tile) const {
+    return step_of(query_tile, atoms_of(query_tile));
   }
 
  private:
+  /// The keys of a part of a tile: the first and the last position, and how many are missing. -1: there are none.
+  struct Positions {
+    int first = 0;
+    int last = -1;
+    int missing = 0;
+  };
+  /// The query tiles that see some of these keys, and those that see all.
+  struct Part {
+    TileRange seen;
+    TileRange whole;
+  };
+
+  __device__ bool has_halves() const {
+    return block_n_ == kKeysOfTwoHalves;
+  }
+
+  __device__ int first_query(int query_tile) const {
+    return query_tile * kBlockM / kMaskAtom;
+  }
+  __device__ bool touches(int query_tile, int key, int query) const {
+    return first_atom_ + key <= last_atom_ &&
+           first_query(query_tile) + query <= ((query_tile + 1) * kBlockM - 1) / kMaskAtom;
+  }
+  static __device__ bool in(const TileRange& range, int query_tile) {
+    return query_tile >= range.begin && query_tile < range.end;
+  }
+  /// A bit for each half of the keys that limits leave some pairs.
+  __device__ unsigned active_by_limits(int query_tile) const {
+    return (in(halves_[0].seen, query_tile) ? 1u : 0u) | (in(halves_[1].seen, query_tile) ? 2u : 0u);
+  }
+
+  /// Of neighbouring slots, whole atoms where there are ranges.
+  __device__ Positions positions_of(int first_key, int keys) const {
+    const int valid = min(keys, keys_ - first_key);
+    if (valid <= 0) return {};
+    const int last_key = first_key + valid - 1;
+    Positions positions{first_key, last_key, keys - valid};
+    if (ranges_ != nullptr) {
+      const KeyAtomRange& first = ranges_[first_key / kMaskAtom];
+      const KeyAtomRange& last = ranges_[last_key / kMaskAtom];
+      positions.first = min(first.first_position, last.first_position);
+      positions.last = max(first.last_position, last.last_position);
+    } else if (active_ != nullptr) {
+      positions.first = active_[first_key];
+      positions.last = active_[last_key];
+    }
+    return positions;
+  }
+
+  __device__ Part part_of(const Positions& positions) const {
+    Part part;
+    if (positions.last < 0) return part;
+    part.seen = visible_query_tiles(limits_, sequence_.length_q, positions.first, positions.last, kBlockM);
+    const bool some_missing = positions.missing > 0 || positions.last >= sequence_.length_k;
+    part.whole = some_missing ? TileRange{0, 0}
+                 : p_.limits_in_mask
+                     ? part.seen
+                     : whole_query_tiles(limits_, sequence_.length_q, positions.first, positions.last, kBlockM);
+    return part;
+  }
+
   const BackwardParameters& p_;
-  int block_m_;
   int block_n_;
   int batch_;
   SequenceRows sequence_;
@@ -85,40 +165,37 @@ class KeyTileClasses {
   const std::int32_t* active_ = nullptr;
   const KeyAtomRange* ranges_ = nullptr;  ///< reordered keys: the positions of each atom
   int keys_ = 0;
-  int first_key_ = 0;
+  int first_atom_ = 0;
   /// That holds keys of the tile: a plan has atoms for tiles of 128 keys, others may lie past them.
   int last_atom_ = 0;
-  TileRange seen_;
-  TileRange whole_;
+  Part halves_[2];  ///< of a tile that is not split, twice
 };
 
 /// One warp a list: 32 query tiles are classified at a time, kInFlight times, and the active ones appended in order.
 /// The preprocess kernel, whose first block alone reads lists, runs beside this one.
+template <int kBlockM>
 __global__ void __launch_bounds__(kListWarps * 32)
-    tile_list_kernel(const __grid_constant__ BackwardParameters p, int block_m, int block_n, std::uint32_t* entries,
+    tile_list_kernel(const __grid_constant__ BackwardParameters p, int block_n, std::uint32_t* entries,
                      std::int32_t* counts) {
   let_successor_launch();
   const std::int64_t list = std::int64_t{blockIdx.x} * kListWarps + threadIdx.x / 32;
   if (list >= std::int64_t{p.batch} * p.list_heads * p.key_tiles) return;
   const int key_tile = static_cast<int>(list % p.key_tiles);
   const int head = static_cast<int>(list / p.key_tiles);
-  KeyTileClasses tile(p, head / p.list_heads, head % p.list_heads, block_m, block_n);
+  KeyTileClasses<kBlockM> tile(p, head / p.list_heads, head % p.list_heads, block_n);
   tile.select(key_tile);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int count = 0;
   for (int base = 0; base < p.query_tiles; base += 32 * kInFlight) {
-    MaskClass kinds[kInFlight];
+    typename KeyTileClasses<kBlockM>::Atoms atoms[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) atoms[i] = tile.atoms_of(base + i * 32 + lane);
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      const int query_tile = base + i * 32 + lane;
-      kinds[i] = query_tile < p.query_tiles ? tile.classify(query_tile) : MaskClass::empty;
-    }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const unsigned active = __ballot_sync(0xffffffffu, kinds[i] != MaskClass::empty);
-      if (kinds[i] != MaskClass::empty)
-        entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] =
-            static_cast<std::uint32_t>(base + i * 32 + lane) << 1 | (kinds[i] == MaskClass::partial ? 1u : 0u);
+      const TileStep step = tile.step_of(base + i * 32 + lane, atoms[i]);
+      const bool listed = step.is_active();
+      const unsigned active = __ballot_sync(0xffffffffu, listed);
+      if (listed) entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] = list_entry(step);
       count += __popc(active);
     }
   }
@@ -126,19 +203,20 @@ __global__ void __launch_bounds__(kListWarps * 32)
 }
 
 /// One thread a query tile walks the key tiles in order.
+template <int kBlockM>
 __global__ void __launch_bounds__(kRankThreads)
-    tile_rank_kernel(const __grid_constant__ BackwardParameters p, int block_m, int block_n, std::int32_t* ranks) {
+    tile_rank_kernel(const __grid_constant__ BackwardParameters p, int block_n, std::int32_t* ranks) {
   const std::int64_t index = std::int64_t{blockIdx.x} * kRankThreads + threadIdx.x;
   const int query_tile = static_cast<int>(index % p.query_tiles);
   const std::int64_t head = index / p.query_tiles;
   if (head >= std::int64_t{p.batch} * p.list_heads) return;
-  KeyTileClasses tile(p, static_cast<int>(head) / p.list_heads, static_cast<int>(head) % p.list_heads, block_m,
-                      block_n);
+  KeyTileClasses<kBlockM> tile(p, static_cast<int>(head) / p.list_heads, static_cast<int>(head) % p.list_heads,
+                               block_n);
   int rank = 0;
   for (int key_tile = 0; key_tile < p.key_tiles; ++key_tile) {
     tile.select(key_tile);
     ranks[(head * p.key_tiles + key_tile) * p.query_tiles + query_tile] = rank;
-    if (tile.classify(query_tile) != MaskClass::empty) ++rank;
+    if (tile.step_of(query_tile).is_active()) ++rank;
   }
 }
 
@@ -156,6 +234,19 @@ __global__ void __launch_bounds__(kClipThreads)
   clipped[index] = key < sequence_of(p, batch).length_k ? key : kPastEnd;
 }
 
+template <int kBlockM>
+cudaError_t build_lists_of(const BackwardParameters& parameters, int block_n, cudaStream_t stream) {
+  const std::int64_t lists = std::int64_t{parameters.batch} * parameters.list_heads * parameters.key_tiles;
+  const cudaError_t error = launch_kernel(
+      tile_list_kernel<kBlockM>, static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0,
+      stream, parameters, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
+      const_cast<std::int32_t*>(parameters.list_counts));
+  if (error != cudaSuccess || parameters.list_ranks == nullptr) return error;
+  const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
+  return launch_kernel(tile_rank_kernel<kBlockM>, static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads),
+                       kRankThreads, 0, stream, parameters, block_n, const_cast<std::int32_t*>(parameters.list_ranks));
+}
+
 }  // namespace
 
 cudaError_t clip_keys(const BackwardParameters& parameters, const std::int32_t* keys, std::int32_t* clipped,
@@ -166,20 +257,21 @@ cudaError_t clip_keys(const BackwardParameters& parameters, const std::int32_t* 
 }
 
 cudaError_t build_tile_lists(const BackwardParameters& parameters, int block_m, int block_n, cudaStream_t stream) {
-  const std::int64_t lists = std::int64_t{parameters.batch} * parameters.list_heads * parameters.key_tiles;
-  const cudaError_t error =
-      launch_kernel(tile_list_kernel, static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0,
-                    stream, parameters, block_m, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
-                    const_cast<std::int32_t*>(parameters.list_counts));
-  if (error != cudaSuccess || parameters.list_ranks == nullptr) return error;
-  const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
-  return launch_kernel(tile_rank_kernel, static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads),
-                       kRankThreads, 0, stream, parameters, block_m, block_n,
-                       const_cast<std::int32_t*>(parameters.list_ranks));
+  switch (block_m) {
+    case 32:
+      return build_lists_of<32>(parameters, block_n, stream);
+    case 64:
+      return build_lists_of<64>(parameters, block_n, stream);
+    case 128:
+      return build_lists_of<128>(parameters, block_n, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 cudaError_t load_tile_list_kernels() {
-  return load_kernels(tile_list_kernel, tile_rank_kernel, clip_keys_kernel);
+  return load_kernels(tile_list_kernel<32>, tile_list_kernel<64>, tile_list_kernel<128>, tile_rank_kernel<32>,
+                      tile_rank_kernel<64>, tile_rank_kernel<128>, clip_keys_kernel);
 }
 
 }  // namespace flashdma_bwd

@@ -42,6 +42,7 @@ inline constexpr TileField kHopperTileFields[] = {
     {.name = "ds_stages", .name_prefix = "_ds", .number = &TileConfig::ds_stages},
     // Before what ends the name: no tile's name may be the beginning of another's, so that kernels sort as their files.
     {.name = "several_items", .name_prefix = "_items", .flag = &TileConfig::several_items},
+    {.name = "skip_empty_halves", .name_prefix = "_halves", .flag = &TileConfig::skip_empty_halves},
     {.name = "producer_registers", .name_prefix = "_r", .number = &TileConfig::producer_registers},
     {.name = "consumer_registers", .name_prefix = "c", .number = &TileConfig::consumer_registers},
     {.name = "cta_pair", .name_prefix = "_pair", .flag = &TileConfig::cta_pair},
@@ -52,9 +53,10 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// The kernels of cta_pair, of several_items and of transposed gradients have no tile bias.
+/// The kernels of cta_pair, of several_items, of skip_empty_halves and of transposed gradients have no tile bias.
 constexpr bool reads(const TileConfig& tile, BiasKind bias) {
-  return !(tile.cta_pair || tile.several_items || accumulates_transposed(tile)) || bias != BiasKind::tile;
+  return !(tile.cta_pair || tile.several_items || tile.skip_empty_halves || accumulates_transposed(tile)) ||
+         bias != BiasKind::tile;
 }
 
 }  // namespace flashdma_bwd

@@ -78,11 +78,11 @@ class QueryLoader : Loader<kConfig> {
     this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
-      const std::uint64_t* const words = step.partial ? mask_words(head, first_query) : nullptr;
+      const std::uint64_t* const words = step.is_partial() ? mask_words(head, first_query) : nullptr;
       const bool masked = G::kMaskBytes > 0 && words != nullptr;
       const auto place = this->place_of(first_query, head);
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
-      state.steps[index % kStepSlots] = {first_query, head, step.partial, words};
+      state.steps[index % kStepSlots] = {first_query, head, step.is_partial(), step.facts, words};
       this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end, place,
                       masked ? G::kMaskBytes : 0);
       if (masked) load_mask(ring.stage, head, first_query);

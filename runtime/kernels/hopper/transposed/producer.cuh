@@ -59,14 +59,14 @@ class QueryLoader : Loader<kConfig> {
     this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
-      const bool has_words = step.partial && p.mask_words != nullptr;
+      const bool has_words = step.is_partial() && p.mask_words != nullptr;
       const int atoms = has_words ? atoms_with_pairs(head, step.tile) : 0;
       const auto place = this->place_of(first_query, head);
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
       Step& info = state.steps[static_cast<unsigned>(index) % kStepSlots];
       info.first_query = first_query;
       info.head = head;
-      info.partial = step.partial;
+      info.partial = step.is_partial();
       info.has_words = has_words;
       if (has_words) info.atoms = atoms;
       this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], place,

@@ -7,7 +7,7 @@ namespace flashdma_bwd::kernels {
 constexpr TileConfig kTile{
     .family = KernelFamily::hopper, .block_m = 64, .block_n = 128, .q_stages = 2, .do_stages = 2,
     .consumer_warpgroups = 2, .ds_stages = 2, .producer_registers = 32, .consumer_registers = 232, .cta_pair = false,
-    .several_items = false};
+    .several_items = false, .skip_empty_halves = false};
 }  // namespace flashdma_bwd::kernels
 
 FLASHDMA_BWD_HOPPER_KERNEL(
