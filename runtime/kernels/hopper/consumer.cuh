@@ -508,7 +508,8 @@ class Consumer {
     if constexpr (kLeavesOut) {
       // Asked here, and not behind the stores of dQ, so that the answers are there before these are done.
       const bool came = has_come(state.query_full[next.stage], next.parity);
-      const std::uint32_t facts = step_info(i + 1).facts;
+      // Until it has come what it is may be being written: then this step's, for nothing.
+      const std::uint32_t facts = state.steps[static_cast<unsigned>(came ? i + 1 : i) % kStepSlots].facts;
       if constexpr (kFactsAhead) facts_ = facts;
       ptx::wgmma_wait_group<1>();
       goes_on = __all_sync(0xffffffffu, came && has_fact(facts, kSomeActive));
