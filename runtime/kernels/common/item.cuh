@@ -51,7 +51,7 @@ __device__ __forceinline__ int slot_of(const HeadWalk& walk, int step) {
   return slot < walk.count ? slot : slot - walk.count;
 }
 
-/// Without a list, both halves of the keys are taken for what the tile is (tell_halves_apart()).
+/// Without a list, either half of the keys is taken for what the tile is.
 __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   const int slot = slot_of(walk, step);
   if (walk.entries != nullptr) return step_of_entry(walk.entries[slot]);

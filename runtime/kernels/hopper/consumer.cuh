@@ -82,7 +82,7 @@ class Consumer {
   static constexpr bool kLseBeforeScores = kLseFirst && kD == 128;
   /// Whether steps without a pair of the warpgroup's keys are left out.
   static constexpr bool kLeavesOut = G::kSkipsEmptyHalves;
-  /// Whether what such a step is, is known from then on.
+  /// Whether a step's facts are kept from when they were read to see whether it is left out.
   static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
   using Lse = float2[kLseFirst ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];

@@ -95,7 +95,7 @@ class KeyTileClasses {
   }
 
  private:
-  /// The keys of a part of a tile: the first and the last position, and how many are missing. -1: there are none.
+  /// The keys of a part of a tile: the first and the last position (-1: there are none), and how many are missing.
   struct Positions {
     int first = 0;
     int last = -1;
