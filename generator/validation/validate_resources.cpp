@@ -75,7 +75,7 @@ bool decides(const std::vector<Region>& decided, BiasKind bias) {
 }
 
 void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnostics& diagnostics) {
-  if (row.use.family == KernelFamily::hopper && !row.use.cta_pair && !accumulates_transposed(row.use) &&
+  if (row.use.family == KernelFamily::hopper && reads(row.use, BiasKind::tile) &&
       std::ranges::any_of(decided, admits_uncopied_tile_bias))
     diagnostics.add(Rule::tile_bias, place_of(row, "family"),
                     "the row decides problems with a tile bias that kernels of the family hopper do not serve: they "
@@ -83,8 +83,7 @@ void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnos
                     {"add `bias: [none, key_vector]` to its `when`, and for `bias: tile, bias_copies: true, softcap: "
                      "false` a row of its own; a row of the family ampere serves the rest"});
   if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
-  const std::string field = row.use.cta_pair            ? "cta_pair"
-                            : row.use.several_items     ? "several_items"
+  const std::string field = row.use.several_items       ? "several_items"
                             : row.use.skip_empty_halves ? "skip_empty_halves"
                                                         : "block_n";
   const std::string kernels = field == "block_n" ? "block_n " + number(row.use.block_n) : field;

@@ -185,9 +185,10 @@ void DeviceProblem::make_bias(const Problem& problem, const DeviceProblemOptions
   const std::int64_t heads = options.bias_of_all_heads ? problem.heads : problem.heads_kv;
   const auto count = static_cast<std::size_t>(problem.batch * heads * rows * problem.seqlen_k);
   const std::int32_t type = shared_.data_type;
-  shared_.bias = pair_tensor(allocate(2 * count), heads, rows, type);
-  shared_.d_bias = options.float_bias_gradient ? pair_tensor(allocate(4 * count), heads, rows, FLASHDMA_BWD_FP32)
-                                               : pair_tensor(allocate(2 * count), heads, rows, type);
+  const std::size_t shift = options.unaligned_bias ? 8 : 0;
+  auto* memory = static_cast<std::byte*>(allocate(shift + 2 * count));
+  shared_.bias = pair_tensor(memory == nullptr ? nullptr : memory + shift, heads, rows, type);
+  shared_.d_bias = pair_tensor(allocate(2 * count), heads, rows, type);
   if (shared_.bias.data != nullptr)
     check(fill_normal(shared_.bias.data, count, problem.bf16, 0.1f, kSeed + 7), "filling the bias");
 }

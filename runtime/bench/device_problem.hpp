@@ -35,7 +35,7 @@ struct DeviceProblemOptions {
   std::int32_t mask_layout = FLASHDMA_BWD_MASK_AUTO;
   std::int32_t mask_density = 0;   ///< what the caller says of it, see flashdma_bwd_arguments
   bool bias_of_all_heads = false;  ///< not one for each KV head
-  bool float_bias_gradient = false;
+  bool unaligned_bias = false;     ///< tensor copies cannot move it: it begins 8 bytes behind a multiple of 16
   std::uint32_t flags = 0;
 };
 

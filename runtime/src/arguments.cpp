@@ -268,17 +268,15 @@ bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {
   if (a.bias.data == nullptr || is_key_vector(a.bias, a.seqlen_k)) return false;
   // Keys that a plan has put into another order are no box of a tensor.
   if (is_masked(a) && key_layout_of(a) != KeyLayout::natural) return false;
-  // The gradient is dS as it stands: one pair each, in the type in which dS multiplies K.
+  if (a.bias.rows != a.seqlen_q || a.bias.columns != a.seqlen_k || a.bias.rows == 0) return false;
+  if (!whatever_memory && !is_copied_tensor(a.bias)) return false;
   const flashdma_bwd_pair_tensor& d = a.d_bias;
-  if (d.data != nullptr && (d.data_type != a.data_type || d.batch != a.batch || d.heads != a.heads)) return false;
-  for (const flashdma_bwd_pair_tensor* t : {&a.bias, &d}) {
-    if (t->data == nullptr) continue;
-    if (t->rows != a.seqlen_q || t->columns != a.seqlen_k || t->rows == 0) return false;
-    if (!whatever_memory && !is_copied_tensor(*t)) return false;
-  }
+  if (d.data == nullptr) return true;
   // A copy writes 16 bytes at a time, also those behind a row's last element.
-  if (d.data != nullptr && d.columns % 8 != 0) return false;
-  return true;
+  if (d.columns % 8 != 0) return false;
+  // What several pairs share is added up elsewhere, and may lie anywhere.
+  const bool shared = d.batch != a.batch || d.heads != a.heads;
+  return shared || whatever_memory || is_copied_tensor(d);
 }
 
 Problem problem_of(const flashdma_bwd_arguments& a) {

@@ -419,6 +419,23 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   return call;
 }
 
+/// Whether the main kernel stores a tile bias's gradient itself, and leaves elements of it as they are.
+bool leaves_bias_gradient(const Call& call, const KernelConfig& config) {
+  const BackwardParameters& p = call.parameters;
+  if (call.bias_output.data == nullptr || call.bias_scratch != nullptr) return false;
+  // Without a work table a CTA that copies clears where no step goes.
+  return !copies_bias(config.tile.family, config.bias) || config.tile.cta_pair || p.work != nullptr || p.items == 0 ||
+         p.bias_gradient != BiasGradient::store_16bit;
+}
+
+/// What need not be cleared then.
+StoredTiles stored_tiles(const Call& call, const flashdma_bwd_arguments& a, const KernelConfig& config) {
+  const BackwardParameters& p = call.parameters;
+  const bool by_limits = !call.mask.present && !is_packed(a) && p.list_entries == nullptr && p.items > 0;
+  if (!by_limits || !copies_bias(config.tile.family, config.bias)) return {};
+  return {mask_limits(a), config.tile.block_m, config.tile.block_n};
+}
+
 /// Runs calls until one fails.
 class Chain {
  public:
@@ -467,11 +484,9 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
               clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));
   if (chain.ok() && call.mask.scattered() && p.d_k_partial == nullptr)
     chain.run("kernel that clears dK and dV", clear_d_key_value(p, stream));
-  const bool stored_by_kernel = call.bias_output.data != nullptr && call.bias_scratch == nullptr;
-  // Without a work table the main kernel clears what it does not store.
-  const bool clears = copies_bias(tile.family, kernel.config.bias) && p.work == nullptr && p.items > 0;
-  if (chain.ok() && stored_by_kernel && !clears)
-    chain.run("kernel that clears dBias", clear_bias_gradient(call.bias_output, stream));
+  if (chain.ok() && leaves_bias_gradient(call, kernel.config))
+    chain.run("kernel that clears dBias",
+              clear_bias_gradient(call.bias_output, stored_tiles(call, arguments, kernel.config), stream));
   if (chain.ok() && p.items > 0) chain.run("main kernel", kernel.launch(p, stream));
   // The short ones first: they are done under the conversion, which is bound by memory.
   const unsigned enqueued = enqueued_kernels;

@@ -54,6 +54,8 @@ generator::MeasuredProblem measured_problem(const Measurement& measurement) {
     if (const Parsed<KernelConfig> kernel = parse_configuration_name(candidate.kernel);
         kernel && candidate.failure.empty())
       result.tiles.push_back({kernel.value->tile, candidate.cold, candidate.warm, generator::Evidence::timed});
+  // Which of some tiles that are as fast is the fastest shall not hang on the order in which they were timed.
+  std::ranges::sort(result.tiles, {}, &generator::MeasuredTile::tile);
   return result;
 }
 

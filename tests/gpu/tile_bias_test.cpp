@@ -60,7 +60,7 @@ void check_moved_in_both_types(ProblemSpec spec) {
   }
 }
 
-constexpr int kHeadDims[] = {24, 32, 64, 72, 96, 128};
+constexpr int kHeadDims[] = {24, 32, 64, 72, 96, 128, 136, 192, 256};
 
 }  // namespace
 
@@ -82,7 +82,7 @@ TEST_CASE("a moved tile bias at the ends of queries and keys", "[tile-bias]") {
 }
 
 TEST_CASE("a moved tile bias that is broadcast over sequences or heads", "[tile-bias]") {
-  for (const int head_dim : {64, 128})
+  for (const int head_dim : {64, 128, 256})
     for (const bool batch : {false, true})
       for (const PairHeads heads : {PairHeads::one, PairHeads::kv, PairHeads::query}) {
         ProblemSpec spec = problem(head_dim);
@@ -94,8 +94,45 @@ TEST_CASE("a moved tile bias that is broadcast over sequences or heads", "[tile-
       }
 }
 
+TEST_CASE("the gradient of a moved tile bias that sequences or heads share", "[tile-bias]") {
+  int turn = 0;
+  for (const int head_dim : kHeadDims)
+    for (const bool batch : {false, true})
+      for (const PairHeads heads : {PairHeads::one, PairHeads::kv, PairHeads::query}) {
+        ProblemSpec spec = problem(head_dim, 150 + turn, 200);
+        spec.heads = 4;
+        spec.heads_kv = 2;
+        spec.bias.shape = {.batch = batch, .heads = heads};
+        check_moved_in_both_types(spec);
+        spec.data_type = ++turn % 2 == 0 ? FLASHDMA_BWD_BF16 : FLASHDMA_BWD_FP16;
+        spec.deterministic = true;
+        check_moved(spec);
+        spec.causal = true;
+        spec.deterministic = turn % 3 == 0;
+        spec.bias.gradient_fp32 = turn % 2 == 0;
+        spec.mask = {.structure = MaskStructure::block_sparse, .shape = {.heads = PairHeads::kv}, .probability = 0.4};
+        check_moved(spec);
+      }
+}
+
+TEST_CASE("the float32 gradient of a moved tile bias", "[tile-bias]") {
+  for (const int head_dim : {32, 64, 96, 128, 192, 256})
+    for (const std::int64_t seqlen_q : {2, 64, 131})
+      for (const std::int64_t seqlen_k : {8, 72, 136, 390}) {
+        ProblemSpec spec = problem(head_dim, seqlen_q, seqlen_k);
+        spec.bias.gradient_fp32 = true;
+        spec.random_out = true;
+        check_moved_in_both_types(spec);
+        spec.causal = true;
+        check_moved(spec);
+        spec.deterministic = true;
+        spec.bias.shape.heads = PairHeads::one;
+        check_moved(spec);
+      }
+}
+
 TEST_CASE("a moved tile bias whose tensor is wider than the keys", "[tile-bias]") {
-  for (const int head_dim : {32, 128}) {
+  for (const int head_dim : {32, 128, 256}) {
     ProblemSpec spec = problem(head_dim, 100, 201);
     spec.bias.row_padding = 7;
     spec.bias.gradient_row_padding = 23;
@@ -118,7 +155,7 @@ TEST_CASE("a moved tile bias of minus infinity masks", "[tile-bias]") {
 }
 
 TEST_CASE("dBias is zero where causality, windows and masks leave no step", "[tile-bias]") {
-  for (const int head_dim : {32, 64, 128})
+  for (const int head_dim : {32, 64, 128, 192, 256})
     for (const bool deterministic : {false, true}) {
       ProblemSpec spec = problem(head_dim, 500, 400);
       spec.batch = 1;
@@ -158,7 +195,7 @@ TEST_CASE("a moved tile bias in packed sequences", "[tile-bias]") {
                                  {{0, 0, 333}, {0, 10, 200}},
                                  {{300, 64}, {70, 400}}};
   for (const Lengths& lengths : all_lengths)
-    for (const int head_dim : {32, 64, 128})
+    for (const int head_dim : {32, 64, 128, 192, 256})
       for (const bool causal : {false, true}) {
         ProblemSpec spec = problem(head_dim);
         spec.lengths_q = lengths.q;
@@ -174,6 +211,9 @@ TEST_CASE("a moved tile bias in packed sequences", "[tile-bias]") {
           spec.mask = {.structure = MaskStructure::block_sparse, .probability = 0.4};
           spec.deterministic = margin != 0;
           check_moved(spec);
+          spec.bias.shape = {.batch = false, .heads = PairHeads::one};
+          check_moved(spec);
+          spec.bias.shape = {};
           spec.mask = {};
           spec.deterministic = false;
         }
@@ -189,6 +229,8 @@ TEST_CASE("a moved tile bias where the heads of a KV head share an item", "[tile
   spec.causal = true;
   spec.seqlen_q = 70;
   spec.head_dim = 128;
+  check_moved(spec);
+  spec.head_dim = 256;
   check_moved(spec);
 }
 
@@ -247,11 +289,6 @@ TEST_CASE("kernels that move a tile bias refuse those that copies cannot move", 
     other.bias.gradient_row_padding = 4;
     check_refused(other);
     other = spec;
-    other.bias.gradient_fp32 = true;
-    check_refused(other);
-    other = spec;
-    other.bias.shape.heads = PairHeads::one;
-    check_refused(other);
     other.bias.gradient = false;
     other.bias.shape.columns = false;
     check_refused(other);

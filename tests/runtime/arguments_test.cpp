@@ -358,10 +358,28 @@ TEST_CASE("which tile biases tensor copies can move") {
       {"rows of the bias at a distance", [](A& a) { a.bias.stride_row = 136; }, true},
       {"a mask for each query", [](A& a) { a.mask.data = a.q.data, a.mask.rows = a.seqlen_q; }, true},
       {"a softcap", [](A& a) { a.softcap = 2; }, true},
-      {"one head, with the gradient", [](A& a) { a.bias.heads = a.d_bias.heads = 1; }, false},
-      {"one sequence, with the gradient", [](A& a) { a.bias.batch = a.d_bias.batch = 1; }, false},
+      {"one head, with the gradient", [](A& a) { a.bias.heads = a.d_bias.heads = 1; }, true},
+      {"one sequence, with the gradient", [](A& a) { a.bias.batch = a.d_bias.batch = 1; }, true},
+      {"one head, and the gradient's address",
+       [](A& a) {
+         a.bias.heads = a.d_bias.heads = 1;
+         a.d_bias.data = static_cast<char*>(a.d_bias.data) + 2;
+       },
+       true},
+      {"one head, and rows of the gradient that do not end with 16 bytes",
+       [](A& a) {
+         a.bias.heads = a.d_bias.heads = 1;
+         a.seqlen_k = a.bias.columns = a.d_bias.columns = 124;
+       },
+       false},
       {"one column", [](A& a) { a.bias.columns = a.d_bias.columns = 1; }, false},
-      {"a gradient of float32", [](A& a) { a.d_bias.data_type = FLASHDMA_BWD_FP32; }, false},
+      {"a gradient of float32", [](A& a) { a.d_bias.data_type = FLASHDMA_BWD_FP32; }, true},
+      {"the address of a gradient of float32",
+       [](A& a) {
+         a.d_bias.data_type = FLASHDMA_BWD_FP32;
+         a.d_bias.data = static_cast<char*>(a.d_bias.data) + 4;
+       },
+       false},
       {"an address", [](A& a) { a.bias.data = static_cast<char*>(a.bias.data) + 8; }, false},
       {"the gradient's address", [](A& a) { a.d_bias.data = static_cast<char*>(a.d_bias.data) + 2; }, false},
       {"the stride of rows", [](A& a) { a.bias.stride_row = 132; }, false},

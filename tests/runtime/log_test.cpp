@@ -57,28 +57,30 @@ TEST_CASE("at level info each problem's kernel is told once") {
 TEST_CASE("at level info the Ampere family on Hopper is told with its row's reason, once for each row") {
   const PretendedBuild build;
   Environment environment;
-  const auto said_of = [&](const DeviceTraits& device, BiasKind bias, bool softcap, std::int64_t batch) {
+  const auto said_of = [&](const DeviceTraits& device, BiasKind bias, bool softcap, std::int64_t batch,
+                           int head_dim = 128) {
     Request request{ordinary_problem(), device, {}, false};
     request.problem.bias = bias;
     request.problem.softcap = softcap;
+    request.problem.head_dim = head_dim;
     request.problem.batch = batch;
     Resolution resolution;
     REQUIRE_FALSE(resolve(build.table(), environment, request, resolution));
     return captured_stderr([&] { log_resolution(environment, request, resolution); });
   };
-  CHECK(said_of(kH100, BiasKind::key_vector, true, 21).empty());
+  CHECK(said_of(kH100, BiasKind::tile, true, 21).empty());
   environment.log = LogLevel::info;
-  const std::string first = said_of(kH100, BiasKind::key_vector, true, 22);
+  const std::string first = said_of(kH100, BiasKind::tile, true, 22);
   INFO(first);
   CHECK(contains(first, "flashdma_bwd: info: bwd_sm90_d128_bf16_ampere_"));
-  CHECK(contains(first, " runs the ampere family, not the hopper family: the Hopper kernel with both spills\n"));
-  const std::string second = said_of(kH100, BiasKind::key_vector, true, 23);
+  CHECK(contains(first, " runs the ampere family, not the hopper family: tensor copies cannot move this bias"));
+  const std::string second = said_of(kH100, BiasKind::tile, true, 23);
   CHECK(contains(second, "batch 23"));
   CHECK_FALSE(contains(second, "family"));
-  CHECK(contains(said_of(kH100, BiasKind::tile, false, 22), "family: tensor copies cannot move this bias"));
+  CHECK(contains(said_of(kH100, BiasKind::tile, false, 22, 256), "family: tensor copies cannot move this bias"));
   // A Hopper kernel, and GPUs that have the Ampere family alone.
-  CHECK_FALSE(contains(said_of(kH100, BiasKind::key_vector, false, 22), "family"));
-  CHECK_FALSE(contains(said_of(kA100, BiasKind::key_vector, true, 22), "family"));
+  CHECK_FALSE(contains(said_of(kH100, BiasKind::key_vector, true, 22), "family"));
+  CHECK_FALSE(contains(said_of(kA100, BiasKind::tile, true, 22), "family"));
 }
 
 TEST_CASE("a lower tier that the cache prefers is no reason to warn, one without a choice is") {

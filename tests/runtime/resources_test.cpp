@@ -59,15 +59,19 @@ TEST_CASE("shared memory of a pair at head dim 256, part by part") {
   CHECK(l.total() == 231936);
 }
 
-TEST_CASE("a pair at head dim 256 has room for a key bias or for a softcap, and not for both") {
+TEST_CASE("a pair at head dim 256 has room for a key bias and a softcap, or a tile bias, with less of dQ in shared memory") {
   CHECK(shared_memory_bytes(pair(256, BiasKind::none, true)) == 231936);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).bias == 64 * 4 + 128 * 2 * 4);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).mask == 0);  // no room
   CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector)) == 232192);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector, true)).probability == 64 * 64 * 4);
-  CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector, true)) == 240384);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector, true)).d_query == 64 * (256 / 8) * 4);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector, true)) == 232192);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).tile_bias == 64 * 64 * 2);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).d_query == 64 * (256 / 8) * 4);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::tile)) == 230912);
   CHECK(232192 <= kSharedMemoryOf90);
-  CHECK(240384 > kSharedMemoryOf90);
+  CHECK(hopper_shared_memory(pair(192, BiasKind::tile)).d_query == 64 * (192 / 4) * 4);
 }
 
 TEST_CASE("the mask's words lie in shared memory where they fit and help") {

@@ -75,7 +75,8 @@ TEST_CASE("records are read as they were written", "[store]") {
   CHECK(contents.measurements[1].environment == test_environment());
   const generator::MeasuredProblem measured = measured_problem(contents.measurements[1]);
   REQUIRE(measured.tiles.size() == 2);  // the third failed
-  CHECK(measured.tiles[0].cold == generator::Time{1.5, 0.01});
+  CHECK(std::ranges::count(measured.tiles, generator::Time{1.5, 0.01}, &generator::MeasuredTile::cold) == 1);
+  CHECK(std::ranges::is_sorted(measured.tiles, {}, &generator::MeasuredTile::tile));
   CHECK(contents_of("").measurements.empty());
 }
 

@@ -3,13 +3,13 @@
 //   sm90 head_dim=128 data_type=bf16 bias=key_vector layout=natural softcap=no causal=yes deterministic=no masked=yes seqlen_q=4096..8192 seqlen_k=4096..8192 work_items_per_sm=3..7 mask_density=30..30 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal bias=key_vector masked density=30: 0.1823 ms, spread 0.001565 ms; next hopper_m64n128_wg2_q2_do2_ds2_r24c240, 0.1917 ms; 2 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:44
 //   sm90 head_dim=128 data_type=bf16 bias=none softcap=no causal=yes deterministic=yes masked=no seqlen_q=4096..4096 seqlen_k=4096..4096 work_items_per_sm=3..3 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=128 b=1 h=16 sq=4096 sk=4096 causal deterministic: 0.4318 ms, spread 0.002581 ms; next hopper_m64n128_wg2_q2_do2_ds2_r24c240, 0.4491 ms; 1 problems measured, at worst 0 % slower than the best
-// configs/tables/sm90.yaml:48
+// configs/tables/sm90.yaml:47
 //   sm90 head_dim=128 deterministic=no masked=no seqlen_q=0..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: short walks gain by what is loaded under the item before, long ones lose: s=2048 causal 0.86 ms instead of 0.89, s=8192 causal the same, s=16384 9.47 instead of 9.36 (h=16), without a bias, on an H200
-// configs/tables/sm90.yaml:49
+// configs/tables/sm90.yaml:48
 //   sm90 head_dim=128 bias=none softcap=yes deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=2 h=16 s=8192 5.16 ms instead of 5.24, causal 2.70 and 2.78, s=16384 causal 5.19 and 5.24, on an H200
-// configs/tables/sm90.yaml:50
+// configs/tables/sm90.yaml:49
 //   sm90 head_dim=128 bias=key_vector deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=2 h=16 s=8192 5.23 ms instead of 5.28, causal 2.80 and 2.90, on an H200
-// configs/tables/sm90.yaml:55
+// configs/tables/sm90.yaml:54
 //   sm90 head_dim=128 bias=none softcap=no deterministic=yes masked=no seqlen_q=0..2048 work_items_per_sm=8.. => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=8 h=16 s=2048 1.517 ms instead of 1.558, causal 0.937 and 0.972, but s=4096 2.827 and 2.808, causal 1.625 and 1.611, b=1 h=16 s=2048 0.246 and 0.235, on an H200
 #include "hopper/instantiate.cuh"
 
@@ -24,6 +24,11 @@ FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_r24c240_keybias,
     KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
                  .bias = BiasKind::key_vector, .softcap = false, .tile = kTile})
+
+FLASHDMA_BWD_HOPPER_KERNEL(
+    bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_r24c240_keybias_softcap,
+    KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
+                 .bias = BiasKind::key_vector, .softcap = true, .tile = kTile})
 
 FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_r24c240_nobias,

@@ -3,9 +3,9 @@
 //   sm90 head_dim=128 data_type=bf16 bias=none softcap=no deterministic=no masked=no seqlen_q=1024..4096 seqlen_k=1024..4096 work_items_per_sm=0..0 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=128 b=1 h=16 sq=1024 sk=1024 causal: 0.07217 ms, spread 0.0007726 ms; next hopper_m64n128_wg2_q2_do2_ds2_items_r24c240, 0.07508 ms; 4 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:43
 //   sm90 head_dim=128 data_type=bf16 bias=none softcap=yes causal=yes deterministic=no masked=no seqlen_q=1024..1024 seqlen_k=1024..1024 work_items_per_sm=0..0 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-22, commit 3026b01b9159, bf16 d=128 b=1 h=16 sq=1024 sk=1024 causal softcap: 0.07942 ms, spread 0.0009022 ms; next hopper_m64n128_wg2_q2_do2_ds2_items_r24c240, 0.082 ms; 1 problems measured, at worst 0 % slower than the best
-// configs/tables/sm90.yaml:53
+// configs/tables/sm90.yaml:52
 //   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes mask_density=1..30 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: few steps to an item: of 8192 keys the 64 highest (b=1 h=16 hk=4 causal) 0.178 ms, with several items to a CTA and without empty halves 0.179, on an H200
-// configs/tables/sm90.yaml:56
+// configs/tables/sm90.yaml:55
 //   sm90 head_dim=128 => hopper_m64n128_wg2_q2_do2_ds2_r24c240 ; derived: 128 queries do not fit the registers
 #include "hopper/instantiate.cuh"
 
@@ -20,6 +20,11 @@ FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_keybias,
     KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
                  .bias = BiasKind::key_vector, .softcap = false, .tile = kTile})
+
+FLASHDMA_BWD_HOPPER_KERNEL(
+    bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_keybias_softcap,
+    KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
+                 .bias = BiasKind::key_vector, .softcap = true, .tile = kTile})
 
 FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240_nobias,

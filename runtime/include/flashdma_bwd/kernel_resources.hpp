@@ -76,6 +76,15 @@ constexpr int transposed_d_query_part(const KernelConfig& config) {
   return config.head_dim / (config.tile.do_stages > 1 ? 8 : 4);
 }
 
+/// Columns of a warpgroup's share of dQ, a quarter of the head dim, that a pair of CTAs sends through a bulk buffer: half
+/// of them, or where a tile bias, or P with a softcap and a key bias, takes the room a quarter. The warpgroup adds the
+/// others itself.
+constexpr int pair_d_query_part(const KernelConfig& config) {
+  const bool both = config.softcap && config.bias == BiasKind::key_vector;
+  const bool no_room = config.head_dim > 192 && (both || config.bias == BiasKind::tile);
+  return config.head_dim / (no_room ? 16 : 8);
+}
+
 /// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Buffers of the ring of dS with a tile bias, whose tiles are loaded into them: as many as there is room for, but no
@@ -92,9 +101,10 @@ struct HopperSharedMemory {
   int query = 0;    ///< Q tiles: q_stages x block_m x head_dim 16-bit
   int d_out = 0;    ///< dO tiles: do_stages x block_m x head_dim 16-bit
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
-  int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it;
-                    ///< transposed gradients: half or a quarter
-  int tile_bias = 0;    ///< what a tile bias adds to the ring of dS beyond ds_stages
+  int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it or an
+                    ///< eighth; transposed gradients: half or a quarter
+  int tile_bias = 0;    ///< what a tile bias adds to the ring of dS beyond ds_stages; cta_pair: block_m x the CTA's keys
+                        ///< 16-bit, behind d_query
   int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
                         ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
                         ///< consumers read their words from global memory
@@ -125,7 +135,8 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   if (tile.cta_pair) {
     layout.key += keys * (config.head_dim / 2) * 2;
     layout.d_score = (tile.ds_stages + pair_other_d_score_stages(config)) * tile.block_m * keys * 2;
-    layout.d_query = 2 * tile.block_m * (config.head_dim / 8) * 4;
+    layout.d_query = 2 * tile.block_m * pair_d_query_part(config) * 4;
+    if (config.bias == BiasKind::tile) layout.tile_bias = tile.block_m * keys * 2;
     layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 4 : 2);
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else if (accumulates_transposed(tile)) {

@@ -19,7 +19,18 @@ __host__ __device__ std::int64_t parts_of_row(const BiasGradientOutput& output) 
   return (bytes_of_row(output) + 15 + kClearedBytes - 1) / kClearedBytes;
 }
 
-__global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradientOutput output) {
+/// Whether the element lies in a tile that the main kernel stores.
+__device__ __forceinline__ bool is_stored(const BiasGradientOutput& output, const StoredTiles& stored, std::int64_t row,
+                                          std::int64_t column) {
+  const auto columns = static_cast<int>(output.shape.columns);
+  const int first = static_cast<int>(column) / stored.block_n * stored.block_n;
+  const TileRange seen = visible_query_tiles(stored.limits, static_cast<int>(output.shape.rows), first,
+                                             min(first + stored.block_n, columns) - 1, stored.block_m);
+  const int tile = static_cast<int>(row) / stored.block_m;
+  return tile >= seen.begin && tile < seen.end;
+}
+
+__global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradientOutput output, StoredTiles stored) {
   const std::int64_t parts = parts_of_row(output);
   const std::int64_t index = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   std::int64_t row = index / parts;
@@ -34,6 +45,9 @@ __global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradi
       begin - reinterpret_cast<std::uintptr_t>(begin) % 16 + index % parts * kClearedBytes + threadIdx.x % 32 * 16;
 #pragma unroll
   for (int i = 0; i < kClearedBytes / (32 * 16); ++i, at += 32 * 16) {
+    // Rows of whole tiles begin at multiples of 16 bytes.
+    if (stored.block_m != 0 && at < end && is_stored(output, stored, r, (at - begin) / (output.is_float ? 4 : 2)))
+      continue;
     if (at >= begin && at + 16 <= end)
       __stcs(reinterpret_cast<uint4*>(at), uint4{0, 0, 0, 0});
     else
@@ -44,11 +58,11 @@ __global__ void __launch_bounds__(kThreads) clear_bias_gradient_kernel(BiasGradi
 
 }  // namespace
 
-cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream) {
+cudaError_t clear_bias_gradient(const BiasGradientOutput& output, const StoredTiles& stored, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
   const std::int64_t rows = output.shape.batch * output.shape.heads * output.shape.rows;
   return launch_kernel(clear_bias_gradient_kernel, blocks_for(rows * parts_of_row(output) * 32), kThreads, 0, stream,
-                       output);
+                       output, stored);
 }
 
 cudaError_t side::load_clear_bias_gradient() {

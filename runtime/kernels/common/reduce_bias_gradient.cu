@@ -344,7 +344,7 @@ cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_sh
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
                                  const BackwardParameters& p, bool first, cudaStream_t stream) {
   if (output.shape.size() == 0) return cudaSuccess;
-  if (source_shape.size() == 0) return clear_bias_gradient(output, stream);
+  if (source_shape.size() == 0) return clear_bias_gradient(output, {}, stream);
   if (source_shape.size() == output.shape.size()) return round_bias_gradient(source, output, p, first, stream);
   switch (reduction_of(source_shape, output.shape)) {
     case Reduction::wide:

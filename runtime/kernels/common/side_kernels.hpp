@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "common/parameters.hpp"
+#include "common/visibility.hpp"
 
 namespace flashdma_bwd {
 
@@ -47,8 +47,15 @@ struct BiasGradientOutput {
 cudaError_t reduce_bias_gradient(const float* source, const PairShape& source_shape, const BiasGradientOutput& output,
                                  const BackwardParameters& parameters, bool first, cudaStream_t stream);
 
-/// Zeros into all elements, for main kernels that write visited tiles only.
-cudaError_t clear_bias_gradient(const BiasGradientOutput& output, cudaStream_t stream);
+/// The tiles of dBias that a main kernel stores whole: those of which the limits leave a pair.
+struct StoredTiles {
+  Limits limits;
+  int block_m = 0;  ///< queries of a tile; 0: it stores no whole tiles
+  int block_n = 0;
+};
+
+/// Zeros into all elements but those in these tiles, for main kernels that write visited tiles only.
+cudaError_t clear_bias_gradient(const BiasGradientOutput& output, const StoredTiles& stored, cudaStream_t stream);
 
 /// Loads these kernels into the current context, which lazy loading would otherwise do at their first launch.
 cudaError_t load_side_kernels();

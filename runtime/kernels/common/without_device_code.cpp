@@ -30,7 +30,7 @@ cudaError_t reduce_bias_gradient(const float*, const PairShape&, const BiasGradi
                                  bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t clear_bias_gradient(const BiasGradientOutput&, cudaStream_t) {
+cudaError_t clear_bias_gradient(const BiasGradientOutput&, const StoredTiles&, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t mark_keys(MaskView&, std::uint64_t*, cudaStream_t) {

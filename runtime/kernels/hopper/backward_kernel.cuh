@@ -71,6 +71,12 @@ class Backward {
     return kTileBias && p.bias_gradient != BiasGradient::none;
   }
 
+  /// Warps that have to be done with a step's dS, for they store it as dBias.
+  __device__ __forceinline__ int bias_gradient_warps() const {
+    if (!stores_bias_gradient()) return 0;
+    return G::kConsumers + (p.bias_gradient == BiasGradient::store_16bit ? 0 : 1);
+  }
+
   /// Finds the item of a CTA that takes one only.
   __device__ __forceinline__ void find_only_item() {
     // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
@@ -78,13 +84,18 @@ class Backward {
     find_item_and_steps<G::kM, G::kN>(state.items[0], state.walks[0], state.step_counts[0], p, index);
   }
 
-  /// Writes the zeros that the only item leaves. One warp.
+  /// Writes the zeros that the only item leaves, and what else is left of a tile bias's gradient. One warp.
   __device__ __forceinline__ void clear() {
     if (state.items[0].keys > 0 && state.step_counts[0] == 0) clear_key_gradients<G::kD>(p, state.items[0]);
     // Where there are no keys dBias has columns all the same. A work table leaves out items without keys, and has
-    // others several times: then it has been cleared before.
-    if constexpr (kTileBias)
-      if (stores_bias_gradient() && p.work == nullptr) BiasGradientClearer<kConfig>(p, state).run();
+    // others several times: then it has been cleared before, as has one of float32.
+    if constexpr (kTileBias) {
+      const BiasGradientFloats<kConfig> floats(p, shared_, state);
+      if (floats.wanted())
+        floats.run_rest();
+      else if (stores_bias_gradient() && p.work == nullptr)
+        BiasGradientClearer<kConfig>(p, state).run();
+    }
   }
 
   __device__ __forceinline__ void initialise_barriers() const {
@@ -109,8 +120,7 @@ class Backward {
     for (int i = 0; i < G::kDScoreStages; ++i) {
       for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.d_score_stored[consumer][i], 4);
       initialise(state.d_score_full[i], G::kConsumers);
-      // The warps that store it as dBias have to be done with it, too.
-      initialise(state.d_score_empty[i], G::kConsumerWarps + (stores_bias_gradient() ? G::kConsumers : 0));
+      initialise(state.d_score_empty[i], G::kConsumerWarps + bias_gradient_warps());
     }
     if constexpr (kTileBias)
       for (int i = 0; i < G::kDScoreStages; ++i)

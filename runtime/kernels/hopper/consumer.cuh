@@ -65,8 +65,9 @@ class Consumer {
   /// slower (NOTES.md).
   static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
-  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md).
-  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || kSoftcap));
+  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a key bias
+  /// leaves no registers for it.
+  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || (kSoftcap && !kKeyBias)));
   using DScoreRing = RingPosition<G::kDScoreStages>;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
   /// every step.

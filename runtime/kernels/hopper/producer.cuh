@@ -10,6 +10,7 @@
 // - V's buffer: when dS of the last item's last step is there, whose dP was the last product to read it.
 #pragma once
 
+#include "hopper/bias_gradient_floats.cuh"
 #include "hopper/geometry.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/tensor_maps.hpp"
@@ -215,7 +216,7 @@ class Loader {
 };
 
 /// Adds a consumer's share of every step's dQ to its scratch in global memory, says that its dS can be read, which
-/// spares the consumer two fences a step, and stores it as the gradient of a tile bias. One warp.
+/// spares the consumer two fences a step, and stores it as the gradient of a tile bias, or adds it to that. One warp.
 template <KernelConfig kConfig>
 class DQueryReducer {
   using G = Geometry<kConfig>;
@@ -227,7 +228,12 @@ class DQueryReducer {
  public:
   __device__ __forceinline__ DQueryReducer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
                                            std::uint32_t shared, State& shared_state, int consumer)
-      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), consumer_(consumer) {}
+      : p(parameters),
+        maps(tensor_maps),
+        shared_(shared),
+        state(shared_state),
+        consumer_(consumer),
+        bias_floats_(parameters, shared, shared_state) {}
 
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
@@ -248,6 +254,8 @@ class DQueryReducer {
       // none, without the last dQ of the one before; and until that is given back the next item's slot holds what it
       // is.
       if (--left == 0 && G::kSeveralItems) left = steps_of_item(++item);
+      if constexpr (kTileBias)
+        if (bias_floats_.wanted()) bias_floats_.write_most(i, consumer_, lane);
       if (left > 0) acknowledge_d_scores(i + 1, lane);
       if constexpr (kTileBias) give_back_d_scores(i, left > 0, lane);
       ptx::mbarrier_wait_parity(full, i & 1);
@@ -287,20 +295,23 @@ class DQueryReducer {
   }
 
  private:
+  /// Whether dS goes into dBias as it is, by copies.
+  __device__ __forceinline__ bool copies_bias_gradient() const { return p.bias_gradient == BiasGradient::store_16bit; }
+
   /// Waits for the consumer's dS of step i and says that products and copies can read it. As a tile bias's gradient it
-  /// is stored at once, so that the ring's buffer is free when dQ's products are done.
+  /// is copied at once, so that the ring's buffer is free when dQ's products are done.
   __device__ __forceinline__ void acknowledge_d_scores(int i, int lane) const {
     const RingPosition<G::kDScoreStages> ring(i);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
     ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
     if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
     if constexpr (kTileBias)
-      if (lane == kBiasLane && p.bias_gradient != BiasGradient::none) start_bias_gradient(i);
+      if (lane == kBiasLane && copies_bias_gradient()) start_bias_gradient(i);
   }
 
   /// Gives the buffer of step i back when dBias's store has read it. `next_started`: so has the next step's begun.
   __device__ __forceinline__ void give_back_d_scores(int i, bool next_started, int lane) const {
-    if (lane != kBiasLane || p.bias_gradient == BiasGradient::none) return;
+    if (lane != kBiasLane || !copies_bias_gradient()) return;
     if (next_started)
       ptx::cp_async_bulk_wait_group_read<1>();
     else
@@ -335,6 +346,7 @@ class DQueryReducer {
   std::uint32_t shared_;
   State& state;
   int consumer_;
+  BiasGradientFloats<kConfig> bias_floats_;
 };
 
 }  // namespace flashdma_bwd::hopper

@@ -255,6 +255,11 @@ __device__ __forceinline__ uint4 ld_shared_v4(std::uint32_t address) {
                : "memory");
   return v;
 }
+__device__ __forceinline__ uint2 ld_shared_v2_b32(std::uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];\n" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+  return v;
+}
 __device__ __forceinline__ std::uint32_t ld_shared_u16(std::uint32_t address) {
   std::uint16_t v;
   asm volatile("ld.shared.u16 %0, [%1];\n" : "=h"(v) : "r"(address) : "memory");

@@ -142,7 +142,7 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   const Extents pairs{
       false, p.seqlen_q, 0, p.seqlen_k, p.heads / p.bias.heads_per_head, p.bias.stride_batch == 0 ? 1 : p.batch};
   run(maps.bias, {p.bias.data, p.bias.stride_batch, p.bias.stride_row, p.bias.stride_head}, pairs, boxes.pair);
-  if (error == cudaSuccess && p.bias_gradient != BiasGradient::none)
+  if (error == cudaSuccess && p.bias_gradient == BiasGradient::store_16bit)
     error = encode_gradient_map(encode, maps.d_bias, p, boxes.pair);
   return error;
 }

@@ -53,10 +53,9 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// The kernels of cta_pair, of several_items, of skip_empty_halves and of transposed gradients have no tile bias.
+/// The kernels of several_items, of skip_empty_halves and of transposed gradients have no tile bias.
 constexpr bool reads(const TileConfig& tile, BiasKind bias) {
-  return !(tile.cta_pair || tile.several_items || tile.skip_empty_halves || accumulates_transposed(tile)) ||
-         bias != BiasKind::tile;
+  return !(tile.several_items || tile.skip_empty_halves || accumulates_transposed(tile)) || bias != BiasKind::tile;
 }
 
 }  // namespace flashdma_bwd

@@ -61,7 +61,7 @@ Parsed<ProblemShape> shape_of(const Problem& problem) {
       return Parsed<ProblemShape>::failure(
           "bias_copies needs rows of the gradient of 16 bytes (sk a multiple of 8) and keys in their own order");
     shape.options.bias_of_all_heads = problem.bias_copies;
-    shape.options.float_bias_gradient = can_copy && !problem.bias_copies && problem.heads == problem.heads_kv;
+    shape.options.unaligned_bias = can_copy && !problem.bias_copies;
   }
   return shape;
 }

@@ -39,7 +39,8 @@ class Owner {
   static constexpr int kM = G::kM;
   static constexpr int kD = G::kD;
   static constexpr int kShare = static_cast<int>(kRole);  ///< of dQ
-  static_assert(kConfig.bias != BiasKind::tile);
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+  static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
   using DQuery = float[G::kDQueryColumns / 2];
   using QueryRing = RingPosition<G::kQueryStages>;

@@ -17,6 +17,7 @@ template <KernelConfig kConfig>
 class Backward {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
  public:
   __device__ __forceinline__ Backward(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
@@ -47,13 +48,15 @@ class Backward {
         DQueryReducer<kConfig>(p, shared_, state, rank).run_in_turns(warp / 2);
       else if (warp == 3)
         DQueryReducer<kConfig>(p, shared_, state, rank).run();
+      else if (kTileBias && warp == 2)
+        DScoreSender<kConfig>(p, maps, shared_, state, rank).run();
       else if (threadIdx.x % 32 == 0) {
         if (warp == 0)
           load(in_turns);
         else if (warp == 1)
           DOutLoader<kConfig>(p, maps, shared_, state, rank).run();
         else
-          DScoreSender<kConfig>(shared_, state, rank).run();
+          DScoreSender<kConfig>(p, maps, shared_, state, rank).run();
       }
       __syncwarp();
     } else {
@@ -155,6 +158,10 @@ class Backward {
     // Every lane: P goes from lane to lane.
     initialise(state.probability_full, kWarpgroupThreads);
     initialise(state.probability_empty, kWarpgroupThreads);
+    if constexpr (kTileBias) {
+      initialise(state.bias_full, 1);
+      initialise(state.bias_empty, kWarps);
+    }
     ptx::fence_mbarrier_init();
     for (std::uint64_t& full : state.other_d_score_full)
       ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&full), G::PairTile::kBytes);

@@ -69,6 +69,15 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
     if (const int l = lane(); l < kCtas) ptx::mbarrier_arrive_cluster(ptx::mapa(ptx::shared_address(&barrier), l));
   }
 
+  // --- Tiles of pairs ---
+
+  /// Offset in a tile of dS or of a tile bias of the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16
+  /// queries with the warp's keys.
+  static __device__ __forceinline__ int pair_tile_row() {
+    const int l = lane();
+    return PairTile::chunk_offset(l % 8 + l / 16 * 8, warp() * 2 + l / 8 % 2);
+  }
+
   // --- Products ---
 
   /// Issues `gradient` += `pairs` times the tile `queries`, Q or dO.
@@ -144,7 +153,7 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
     this->give_to_reducer(0, i, d_q, came);
     const bool next_came = has_come(next, next_parity);
     if (p.d_q_turns != nullptr) wait(state.d_query_turn[kShare], i & 1);
-    static_assert(G::kDQueryColumns == 2 * G::kDQueryPart);
+    static_assert(G::kDQueryPart % 8 == 0 && G::kDQueryPart < G::kDQueryColumns);
     Base::add_other_parts(d_q, destination);
     if (p.d_q_turns != nullptr) {
       __syncwarp();

@@ -39,6 +39,7 @@ struct State {
   int step_count;
   int ticket;                   ///< of the first CTA: the cluster's item
   bool probability_partial[4];  ///< by warp: some of the P that it hands over are of masked pairs
+  std::uint64_t bias_full, bias_empty;  ///< of a tile bias
 };
 
 template <KernelConfig kConfig>
@@ -64,7 +65,7 @@ struct Geometry {
   static constexpr int kDQueryColumns = kDQueryHalf / kTile.consumer_warpgroups;
   /// A share is added to global memory in two parts: the first by way of the reducer, which has a step's time for it,
   /// the second by the warpgroup itself. Neither way alone is fast enough (NOTES.md).
-  static constexpr int kDQueryPart = kDQueryColumns / 2;
+  static constexpr int kDQueryPart = pair_d_query_part(kConfig);
   static constexpr int kDQueryPartBytes = kM * kDQueryPart * 4;
   /// Of a pair, from the value owner to the key owner: P, or P and the softcap's slope.
   static constexpr int kProbabilityBytes = kConfig.softcap && kConfig.bias == BiasKind::key_vector ? 4 : 2;
@@ -86,7 +87,8 @@ struct Geometry {
   static constexpr int kDScore = kDOut + kLayout.d_out;
   static constexpr int kOtherDScore = kDScore + kDScoreStages * PairTile::kBytes;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
-  static constexpr int kProbability = kDQuery + kLayout.d_query;
+  static constexpr int kTileBias = kDQuery + kLayout.d_query;  ///< the step's biases of the CTA's keys, as dS
+  static constexpr int kProbability = kTileBias + kLayout.tile_bias;
   static constexpr int kMask = kProbability + kLayout.probability;
   /// Of the mask's words of a step; 0: the value owner reads them from global memory.
   static constexpr int kMaskBytes = kLayout.mask / kQueryStages;
@@ -100,6 +102,7 @@ struct Geometry {
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
                 kLayout.d_score == (kDScoreStages + kOtherDScoreStages) * PairTile::kBytes &&
                 kLayout.d_query == 2 * kDQueryPartBytes &&
+                (kLayout.tile_bias == 0 || kLayout.tile_bias == PairTile::kBytes) &&
                 (kMaskBytes == 0 || kMaskBytes == kKeys / kMaskAtom * kM * 8) &&
                 kLayout.probability == kM * kKeys * kProbabilityBytes);
   using State = pair::State<kQueryStages, kDOutStages, kDScoreStages, kOtherDScoreStages>;

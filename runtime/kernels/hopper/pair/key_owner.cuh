@@ -162,10 +162,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   /// dS into the ring, as rows of queries, for both warpgroups and the sender. Returns whether Q has come.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, bool buffer_came) const {
     return this->publish_d_scores(i, buffer_came, [&](std::uint32_t tile) {
-      const int l = lane();
-      const int row = l % 8 + l / 16 * 8;
-      const std::uint32_t address =
-          tile + row * PairTile::kRowBytes + ((warp() * 2 + l / 8 % 2) ^ PairTile::row_swizzle(row)) * 16;
+      const std::uint32_t address = tile + this->pair_tile_row();
 #pragma unroll
       for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
     });

@@ -1,8 +1,9 @@
 // The producer warpgroup of a CTA of two. Each of its warps has one task, most of them of one thread: to load Q, with K
 // and V; to load dO; to send dS to the other CTA; to add dQ to global memory. In deterministic mode each consumer's dQ
-// has a warp, and one thread loads both Q and dO.
+// has a warp, and one thread loads both Q and dO. A tile bias comes with Q, and its gradient leaves with dS.
 #pragma once
 
+#include "hopper/bias_gradient_floats.cuh"
 #include "hopper/owners/d_query_reducer.cuh"
 #include "hopper/owners/loader.cuh"
 #include "hopper/pair/geometry.cuh"
@@ -47,9 +48,11 @@ class Loader : protected owners::Loader<Geometry<kConfig>> {
   int rank;
 };
 
-/// Loads the CTA's K and V and its half of the other's K once, Q and LSE of every step, and says what each step is.
+/// Loads the CTA's K and V and its half of the other's K once, Q, LSE and the tile of a tile bias of every step, and says
+/// what each step is.
 template <KernelConfig kConfig>
 class QueryLoader : Loader<kConfig> {
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   using Base = Loader<kConfig>;
   using Base::maps;
   using Base::p;
@@ -64,7 +67,7 @@ class QueryLoader : Loader<kConfig> {
                                          std::uint32_t shared, State& shared_state, int cta_rank)
       : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
 
-  /// Calls also(index, head, step) when it has seen to a step.
+  /// Calls also(index, head, step) when it has seen to a step's Q.
   template <class Also>
   __device__ __forceinline__ void run(Also&& also) {
     // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
@@ -88,6 +91,7 @@ class QueryLoader : Loader<kConfig> {
       if (masked) load_mask(ring.stage, head, first_query);
       if (load_keys && index == 0) load_values_of_item();
       also(index, head, step);
+      if constexpr (kTileBias) load_bias_tile(index, head, first_query);
     });
   }
 
@@ -99,6 +103,24 @@ class QueryLoader : Loader<kConfig> {
                                     head / p.mask_heads_per_head * p.mask_head_stride +
                                     (std::int64_t{state.item.key_tile} * kCtas + rank) * p.query_atoms;
     return p.mask_words + first_atom * kMaskAtom + first_query;
+  }
+
+  /// The biases of a step, of the CTA's own keys. The last step's have been read when this one's are asked for, which
+  /// the step's S comes after.
+  __device__ __forceinline__ void load_bias_tile(int index, int head, int first_query) const {
+    using Tile = typename G::PairTile;
+    static_assert(Tile::kPanels == 1);
+    const KeyItem& item = state.item;
+    const int length = item.sequence.length_q;
+    const std::uint32_t full = ptx::shared_address(&state.bias_full);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.bias_empty), (index & 1) ^ 1);
+    ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
+    ptx::cp_async_bulk_tensor_5d(
+        shared_ + G::kTileBias, maps.bias,
+        {start_inside(item.first_position + rank * G::kKeys, p.seqlen_k, item.first_position),
+         p.seqlen_q - length + first_query, length, head / p.bias.heads_per_head,
+         p.bias.stride_batch == 0 ? 0 : item.batch},
+        full, ptx::kEvictFirst);
   }
 
   /// The mask's words of a step, of the CTA's own keys. A mask has words of whole items.
@@ -165,40 +187,77 @@ class DOutLoader : Loader<kConfig> {
   }
 };
 
-/// Sends the CTA's dS of every step to the other CTA.
+/// Sends the CTA's dS of every step to the other CTA, and stores it as the gradient of a tile bias, or adds it to that.
+/// One thread, or with a tile bias a warp.
 template <KernelConfig kConfig>
 class DScoreSender {
   using G = Geometry<kConfig>;
   using State = typename G::State;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
  public:
-  __device__ __forceinline__ DScoreSender(std::uint32_t shared, State& shared_state, int cta_rank)
-      : shared_(shared), state(shared_state), other(cta_rank ^ 1) {}
+  __device__ __forceinline__ DScoreSender(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
+                                          std::uint32_t shared, State& shared_state, int cta_rank)
+      : p(parameters), maps(tensor_maps), shared_(shared), state(shared_state), rank(cta_rank) {}
 
   __device__ __forceinline__ void run() {
+    const int lane = ptx::fresh_thread_index() % 32;
     const int steps = state.step_count;
     for (int i = 0; i < steps; ++i) {
-      const RingPosition<G::kDScoreStages> ring(i);
-      const RingPosition<G::kOtherDScoreStages> other_ring(i);
-      // What was sent to this buffer before has been used, so that it has also been read here.
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.other_d_score_taken[other_ring.stage]),
-                                other_ring.parity ^ 1);
-      if (const int sent = i - G::kOtherDScoreStages; sent >= 0)
-        ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(sent).stage]));
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[ring.stage]), ring.parity);
-      constexpr int kBytes = G::PairTile::kBytes;
-      ptx::cp_async_bulk_shared_cluster(
-          ptx::mapa(shared_ + G::kOtherDScore + other_ring.stage * kBytes, other),
-          shared_ + G::kDScore + ring.stage * kBytes, kBytes,
-          ptx::mapa(ptx::shared_address(&state.other_d_score_full[other_ring.stage]), other));
+      if (lane == 0) send(i);
+      if constexpr (kTileBias) {
+        // Of all lanes, for some of which the dS is there because the first one knows that it is.
+        __syncwarp();
+        if (p.bias_gradient != BiasGradient::none) write_bias_gradient(i, lane);
+      }
     }
+    // Shared memory must outlive the copies.
+    if constexpr (kTileBias)
+      if (lane == 0) ptx::cp_async_bulk_wait_group_read();
   }
   static_assert(G::kOtherDScoreStages <= G::kDScoreStages);
 
  private:
+  __device__ __forceinline__ void send(int i) const {
+    const RingPosition<G::kDScoreStages> ring(i);
+    const RingPosition<G::kOtherDScoreStages> other_ring(i);
+    const int other = rank ^ 1;
+    // What was sent to this buffer before has been used, so that it has also been read here.
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.other_d_score_taken[other_ring.stage]), other_ring.parity ^ 1);
+    if (const int sent = i - G::kOtherDScoreStages; sent >= 0) {
+      if constexpr (kTileBias) ptx::cp_async_bulk_wait_group_read<G::kOtherDScoreStages - 1>();
+      ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(sent).stage]));
+    }
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[ring.stage]), ring.parity);
+    constexpr int kBytes = G::PairTile::kBytes;
+    ptx::cp_async_bulk_shared_cluster(
+        ptx::mapa(shared_ + G::kOtherDScore + other_ring.stage * kBytes, other),
+        shared_ + G::kDScore + ring.stage * kBytes, kBytes,
+        ptx::mapa(ptx::shared_address(&state.other_d_score_full[other_ring.stage]), other));
+  }
+
+  /// Where masks hide pairs, and past the ends of a sequence, dS is 0.
+  __device__ __forceinline__ void write_bias_gradient(int i, int lane) const {
+    using Tile = typename G::PairTile;
+    const StepInfo& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
+    const int first_key = state.item.first_position + rank * G::kKeys;
+    const std::uint32_t tile = shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes;
+    if (p.bias_gradient != BiasGradient::store_16bit) {
+      write_bias_floats<Tile, 0, G::kM, kConfig.data_type>(p, tile, state.item.batch, info, first_key, lane);
+      __syncwarp();
+    } else if (lane == 0) {
+      if (first_key < p.seqlen_k)
+        ptx::cp_async_bulk_tensor_4d_store(maps.d_bias, {first_key, info.first_query, info.head, state.item.batch},
+                                           tile, ptx::kEvictFirst);
+      ptx::cp_async_bulk_commit_group();
+    }
+  }
+
+  const BackwardParameters& p;
+  const TensorMaps& maps;
   std::uint32_t shared_;
   State& state;
-  int other;
+  int rank;
 };
 
 /// Adds the first part of the consumers' shares of every step's dQ to their scratch in global memory: one warp for both

@@ -14,6 +14,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   using Base::kKeyBias;
   using Base::kM;
   using Base::kSoftcap;
+  using Base::kTileBias;
   using Base::kType;
   using Base::maps;
   using Base::p;
@@ -117,12 +118,16 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       else
         exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, Absent{}, Absent{});
     };
-    if constexpr (kKeyBias)
+    bool bias_masks = false;
+    if constexpr (kTileBias) {
+      bias_masks = take_tile_bias(i, scores, lse);
+    } else if constexpr (kKeyBias) {
       with_bias(bias);
-    else
+      bias_masks = __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY);
+    } else {
       with_bias(Absent{});
-    const bool partial =
-        info.partial || (kKeyBias && __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY));
+    }
+    const bool partial = info.partial || bias_masks;
     if (partial) {
       const auto clear = [&](int e) {
         scores[e] = 0.0f;
@@ -183,6 +188,18 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     if (lane() == 0) state.probability_partial[warp()] = partial;
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_full));
     return d_out_came;
+  }
+
+  /// S and the step's tile of biases to P. Returns whether one of the warp's biases masks its pair.
+  __device__ __forceinline__ bool take_tile_bias(int i, Scores& scores, std::uint32_t lse) const {
+    wait(state.bias_full, i & 1);
+    BiasFragments<kType> bias{shared_ + G::kTileBias + this->pair_tile_row(), Base::PairTile::kRowBytes};
+    exponentiate<kConfig>(p, scores, lse, Absent{}, bias, Absent{}, Absent{});
+    const bool masked = __any_sync(0xffffffffu, bias.masks());
+    if (masked) bias.hide(scores);
+    __syncwarp();
+    arrive(state.bias_empty);
+    return masked;
   }
 
   /// The biases of the lane's keys with the head at work into shared memory, where four lanes share them.

@@ -52,6 +52,7 @@ struct Geometry {
   static constexpr int kD = kConfig.head_dim;
   static constexpr int kGradientBoxRows = kN;  ///< of what is stored of dK and dV at once
   static_assert(kM == 64 && kN == 96 && kD % 64 == 0);
+  static_assert(kConfig.bias != BiasKind::tile);
   static constexpr int kThreads = threads_per_block(kTile);
   static constexpr int kQueryStages = kTile.q_stages;
   static constexpr int kDOutStages = kTile.do_stages;

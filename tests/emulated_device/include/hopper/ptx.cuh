@@ -129,6 +129,9 @@ inline void st_shared_v4(std::uint32_t address, const uint4& v) {
 inline uint4 ld_shared_v4(std::uint32_t address) {
   return ld_shared<uint4>(address);
 }
+inline uint2 ld_shared_v2_b32(std::uint32_t address) {
+  return ld_shared<uint2>(address);
+}
 inline std::uint32_t ld_shared_u16(std::uint32_t address) {
   return ld_shared<std::uint16_t>(address);
 }
