@@ -112,14 +112,20 @@ Problem parsed(const std::string& text) {
 std::vector<Problem> feature_problems() {
   std::vector<Problem> problems;
   for (const char* causal : {"", " causal"})
-    for (const char* size : {"b=2 h=32 d=64 s=8192", "b=2 h=16 d=128 s=8192"})
-      for (const char* feature : {"", " fp16", " bias=key", " bias=tile", " softcap=30", " deterministic"})
+    for (const char* size :
+         {"b=2 h=32 d=64 s=8192", "b=2 h=16 d=128 s=8192", "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192"})
+      for (const char* feature :
+           {"", " fp16", " bias=key", " bias=tile", " softcap=30", " softcap=30 bias=key", " deterministic"})
         problems.push_back(parsed(std::string(size) + causal + feature));
   for (const char* text :
        {"b=4 h=32 d=128 s=2048 causal", "b=4 h=32 hk=8 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048",
-        "b=8 h=16 d=128 s=2048 packed", "b=8 h=16 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048 causal packed",
-        "b=2 h=11 d=192 s=8192", "b=2 h=11 d=192 s=8192 softcap=30", "b=2 h=11 d=192 s=8192 deterministic"})
+        "b=8 h=16 d=128 s=2048 packed", "b=8 h=16 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048 causal packed"})
     problems.push_back(parsed(text));
+  // A tile bias of each head, and one that the heads of a KV head share.
+  for (const char* causal : {"", " causal"})
+    for (const char* size : {"d=64", "d=128"})
+      for (const char* heads : {"b=1 h=16 ", "b=1 h=16 hk=4 "})
+        problems.push_back(parsed(std::string(heads) + size + " s=4096" + causal + " bias=tile"));
   return problems;
 }
 
