@@ -119,7 +119,8 @@ std::string why_not_served(const KernelConfig& config, const Problem& problem, c
   if (config.softcap != problem.softcap)
     return differs("the call's softcap", config.softcap ? "yes" : "no", problem.softcap ? "yes" : "no");
   if (copies_bias(config.tile.family, config.bias) && !problem.bias_copies)
-    return "it moves a tile bias by tensor copies, which cannot move this one or its gradient: they need an element for "
+    return "it moves a tile bias by tensor copies, which cannot move this one or its gradient: they need an element "
+           "for "
            "each query and key, a plan in the keys' own order, addresses and strides of 16 bytes (of a gradient that "
            "heads or sequences share any), and with a gradient rows of 16 bytes (seqlen_k a multiple of 8)";
   if (const int needed = shared_memory_bytes(config); needed > device.shared_memory_per_block)

@@ -230,7 +230,7 @@ TEST_CASE("1000 runs of each Hopper kernel stay within rounding of the first", "
                                           "d256", "d32", "d64", "d96"});
 }
 
-TEST_CASE("1000 runs of a mask, and of a tile bias read pair by pair, stay within rounding of the first", "[repeat]") {
+TEST_CASE("1000 runs of a mask, and of a tile bias that heads share, stay within rounding of the first", "[repeat]") {
   std::vector<ProblemSpec> problems(2, problem());
   problems[0].batch = 1;
   problems[0].mask = {.structure = MaskStructure::alternating_tiles, .shape = {.heads = PairHeads::kv}};
@@ -238,14 +238,16 @@ TEST_CASE("1000 runs of a mask, and of a tile bias read pair by pair, stay withi
   problems[1].head_dim = 128;
   problems[1].data_type = FLASHDMA_BWD_FP16;
   problems[1].bias = {.present = true, .shape = {.heads = PairHeads::one}};
+  problems.push_back(problems[1]);
+  problems[2].bias.row_padding = 4;  // tensor copies cannot move it: it is read pair by pair
   for (const ProblemSpec& spec : problems) {
     Problem host(spec);
     DeviceProblem device(host);
     Selection selection{};
     REQUIRE(select(device.arguments(), selection).code() == FLASHDMA_BWD_OK);
     INFO(selection.kernel << " for " << host.spec().text());
-    // What tensor copies cannot move the Ampere family reads; of the mask a GPU's own family is asked.
-    const bool hopper = selection.compute_capability == 90 && selection.tier == 0 && !spec.bias.present;
+    // What tensor copies cannot move the Ampere family reads; of the others a GPU's own family is asked.
+    const bool hopper = selection.compute_capability == 90 && selection.tier == 0 && spec.bias.row_padding == 0;
     CHECK(contains(selection.kernel, hopper ? "_hopper_" : "_ampere_"));
     std::string defect;
     const Status status = device.run(defect);

@@ -59,7 +59,8 @@ TEST_CASE("shared memory of a pair at head dim 256, part by part") {
   CHECK(l.total() == 231936);
 }
 
-TEST_CASE("a pair at head dim 256 has room for a key bias and a softcap, or a tile bias, with less of dQ in shared memory") {
+TEST_CASE(
+    "a pair at head dim 256 has room for a key bias and a softcap, or a tile bias, with less of dQ in shared memory") {
   CHECK(shared_memory_bytes(pair(256, BiasKind::none, true)) == 231936);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).bias == 64 * 4 + 128 * 2 * 4);
   CHECK(hopper_shared_memory(pair(256, BiasKind::key_vector)).mask == 0);  // no room

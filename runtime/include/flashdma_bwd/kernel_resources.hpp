@@ -76,9 +76,9 @@ constexpr int transposed_d_query_part(const KernelConfig& config) {
   return config.head_dim / (config.tile.do_stages > 1 ? 8 : 4);
 }
 
-/// Columns of a warpgroup's share of dQ, a quarter of the head dim, that a pair of CTAs sends through a bulk buffer: half
-/// of them, or where a tile bias, or P with a softcap and a key bias, takes the room a quarter. The warpgroup adds the
-/// others itself.
+/// Columns of a warpgroup's share of dQ, a quarter of the head dim, that a pair of CTAs sends through a bulk buffer:
+/// half of them, or where a tile bias, or P with a softcap and a key bias, takes the room a quarter. The warpgroup adds
+/// the others itself.
 constexpr int pair_d_query_part(const KernelConfig& config) {
   const bool both = config.softcap && config.bias == BiasKind::key_vector;
   const bool no_room = config.head_dim > 192 && (both || config.bias == BiasKind::tile);
@@ -103,11 +103,11 @@ struct HopperSharedMemory {
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it or an
                     ///< eighth; transposed gradients: half or a quarter
-  int tile_bias = 0;    ///< what a tile bias adds to the ring of dS beyond ds_stages; cta_pair: block_m x the CTA's keys
-                        ///< 16-bit, behind d_query
-  int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
-                        ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
-                        ///< consumers read their words from global memory
+  int tile_bias = 0;  ///< what a tile bias adds to the ring of dS beyond ds_stages; cta_pair: block_m x the CTA's keys
+                      ///< 16-bit, behind d_query
+  int mask = 0;       ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
+                      ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
+                      ///< consumers read their words from global memory
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that; transposed gradients: before it P as an operand, as much
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each

@@ -102,8 +102,8 @@ struct KernelConfig {
   friend constexpr auto operator<=>(const KernelConfig&, const KernelConfig&) = default;
 };
 
-/// Whether a kernel moves a tile bias and its gradient by tensor copies. It serves the problems with `bias_copies`,
-/// without a softcap and with neighbouring keys, and writes all of the gradient, zeros where no step goes.
+/// Whether a kernel moves a tile bias by tensor copies, and its gradient where that has an element for each pair, in
+/// the problem's type. It serves the problems with `bias_copies`, without a softcap and with neighbouring keys.
 constexpr bool copies_bias(KernelFamily family, BiasKind bias) {
   return family == KernelFamily::hopper && bias == BiasKind::tile;
 }
@@ -121,7 +121,7 @@ struct Problem {
   DataType data_type = DataType::bf16;
   int head_dim = 0;  ///< the caller's, not the bucket
   BiasKind bias = BiasKind::none;
-  bool bias_copies = false;  ///< a tile bias and its gradient: tensor copies can move their tiles
+  bool bias_copies = false;  ///< tensor copies can move the tiles of a tile bias and of its gradient
   bool softcap = false;
   bool causal = false;  ///< causal or any window
   bool deterministic = false;

@@ -9,8 +9,9 @@
 namespace flashdma_bwd::hopper {
 
 /// Adds rows [kFirst, kEnd) of a panel of dS to dBias, or stores them there, as p.bias_gradient has it. `panel`: its
-/// shared address, of keys from the position `first_key` on. One warp, half of which takes a row, four keys to a lane: a
-/// quarter with eight keys each needs fewer reads, but its additions touch each 32 bytes of dBias twice, which is slower.
+/// shared address, of keys from the position `first_key` on. One warp, half of which takes a row, four keys to a lane:
+/// a quarter with eight keys each needs fewer reads, but its additions touch each 32 bytes of dBias twice, which is
+/// slower.
 template <class Tile, int kFirst, int kEnd, DataType Type>
 __device__ __forceinline__ void write_bias_floats(const BackwardParameters& p, std::uint32_t panel, int batch,
                                                   const StepInfo& info, int first_key, int lane) {
@@ -99,9 +100,9 @@ class BiasGradientFloats {
   __device__ __forceinline__ void write_rows(int i, int consumer, int lane) const {
     const std::uint32_t tile = shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes;
     const KeyItem& item = state.items[0];
-    write_bias_floats<Tile, kFirst, kEnd, kConfig.data_type>(p, tile + consumer * Tile::kPanelBytes, item.batch,
-                                                             state.steps[i % kStepSlots],
-                                                             item.first_position + consumer * Tile::kPanelColumns, lane);
+    write_bias_floats<Tile, kFirst, kEnd, kConfig.data_type>(
+        p, tile + consumer * Tile::kPanelBytes, item.batch, state.steps[i % kStepSlots],
+        item.first_position + consumer * Tile::kPanelColumns, lane);
   }
   __device__ __forceinline__ void give_back(int i, int lane) const {
     __syncwarp();

@@ -37,8 +37,8 @@ struct State {
   KeyItem item;
   HeadWalk query_walk, d_out_walk;  ///< the loaders'
   int step_count;
-  int ticket;                   ///< of the first CTA: the cluster's item
-  bool probability_partial[4];  ///< by warp: some of the P that it hands over are of masked pairs
+  int ticket;                           ///< of the first CTA: the cluster's item
+  bool probability_partial[4];          ///< by warp: some of the P that it hands over are of masked pairs
   std::uint64_t bias_full, bias_empty;  ///< of a tile bias
 };
 

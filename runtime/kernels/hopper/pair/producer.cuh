@@ -48,8 +48,8 @@ class Loader : protected owners::Loader<Geometry<kConfig>> {
   int rank;
 };
 
-/// Loads the CTA's K and V and its half of the other's K once, Q, LSE and the tile of a tile bias of every step, and says
-/// what each step is.
+/// Loads the CTA's K and V and its half of the other's K once, Q, LSE and the tile of a tile bias of every step, and
+/// says what each step is.
 template <KernelConfig kConfig>
 class QueryLoader : Loader<kConfig> {
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
@@ -115,12 +115,11 @@ class QueryLoader : Loader<kConfig> {
     const std::uint32_t full = ptx::shared_address(&state.bias_full);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.bias_empty), (index & 1) ^ 1);
     ptx::mbarrier_arrive_expect_tx(full, Tile::kBytes);
-    ptx::cp_async_bulk_tensor_5d(
-        shared_ + G::kTileBias, maps.bias,
-        {start_inside(item.first_position + rank * G::kKeys, p.seqlen_k, item.first_position),
-         p.seqlen_q - length + first_query, length, head / p.bias.heads_per_head,
-         p.bias.stride_batch == 0 ? 0 : item.batch},
-        full, ptx::kEvictFirst);
+    ptx::cp_async_bulk_tensor_5d(shared_ + G::kTileBias, maps.bias,
+                                 {start_inside(item.first_position + rank * G::kKeys, p.seqlen_k, item.first_position),
+                                  p.seqlen_q - length + first_query, length, head / p.bias.heads_per_head,
+                                  p.bias.stride_batch == 0 ? 0 : item.batch},
+                                 full, ptx::kEvictFirst);
   }
 
   /// The mask's words of a step, of the CTA's own keys. A mask has words of whole items.
