@@ -55,7 +55,7 @@ generator::MeasuredProblem measured_problem(const Measurement& measurement) {
         kernel && candidate.failure.empty())
       result.tiles.push_back({kernel.value->tile, candidate.cold, candidate.warm, generator::Evidence::timed});
   // Which of some tiles that are as fast is the fastest shall not hang on the order in which they were timed.
-  std::ranges::sort(result.tiles, {}, &generator::MeasuredTile::tile);
+  std::ranges::sort(result.tiles, {}, [](const generator::MeasuredTile& tile) { return tile_name(tile.tile); });
   return result;
 }
 

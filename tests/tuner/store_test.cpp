@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "diagnostics/render.hpp"
 #include "generator/files.hpp"
+#include "selection/configuration_name.hpp"
 #include "selection/problem_text.hpp"
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
@@ -76,7 +79,8 @@ TEST_CASE("records are read as they were written", "[store]") {
   const generator::MeasuredProblem measured = measured_problem(contents.measurements[1]);
   REQUIRE(measured.tiles.size() == 2);  // the third failed
   CHECK(std::ranges::count(measured.tiles, generator::Time{1.5, 0.01}, &generator::MeasuredTile::cold) == 1);
-  CHECK(std::ranges::is_sorted(measured.tiles, {}, &generator::MeasuredTile::tile));
+  CHECK(std::ranges::is_sorted(measured.tiles, {},
+                               [](const generator::MeasuredTile& tile) { return tile_name(tile.tile); }));
   CHECK(contents_of("").measurements.empty());
 }
 
