@@ -424,7 +424,7 @@ bool leaves_bias_gradient(const Call& call, const KernelConfig& config) {
   const BackwardParameters& p = call.parameters;
   if (call.bias_output.data == nullptr || call.bias_scratch != nullptr) return false;
   // Without a work table a CTA that copies clears where no step goes.
-  return !copies_bias(config.tile.family, config.bias) || config.tile.cta_pair || p.work != nullptr || p.items == 0 ||
+  return !copies_bias(config.tile.family, config.bias) || p.work != nullptr || p.items == 0 ||
          p.bias_gradient != BiasGradient::store_16bit;
 }
 

@@ -136,7 +136,10 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     layout.key += keys * (config.head_dim / 2) * 2;
     layout.d_score = (tile.ds_stages + pair_other_d_score_stages(config)) * tile.block_m * keys * 2;
     layout.d_query = 2 * tile.block_m * pair_d_query_part(config) * 4;
-    if (config.bias == BiasKind::tile) layout.tile_bias = tile.block_m * keys * 2;
+    if (config.bias == BiasKind::tile) {
+      layout.tile_bias = tile.block_m * keys * 2;
+      layout.state += 256;
+    }
     layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 4 : 2);
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
   } else if (accumulates_transposed(tile)) {

@@ -94,7 +94,7 @@ class Backward {
       if (floats.wanted())
         floats.run_rest();
       else if (stores_bias_gradient() && p.work == nullptr)
-        BiasGradientClearer<kConfig>(p, state).run();
+        BiasGradientClearer<G::kM, G::kN>(p, state.items[0], state.cleared).run();
     }
   }
 

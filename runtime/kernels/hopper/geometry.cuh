@@ -4,6 +4,7 @@
 #include <flashdma_bwd/kernel_resources.hpp>
 
 #include "common/item.cuh"
+#include "hopper/clear_bias_gradient.cuh"
 #include "hopper/panel_tile.hpp"
 
 namespace flashdma_bwd::hopper {
@@ -39,8 +40,7 @@ inline constexpr int kStepSlots = 8;
 template <bool kTileBias, int kDScoreStages, int kConsumers>
 struct BiasState {
   std::uint64_t bias_full[kDScoreStages][kConsumers];
-  KeyItem cleared_item;  ///< whose zeros of dBias this CTA writes
-  HeadWalk cleared_walk;
+  ClearedItem cleared;
 };
 template <int kDScoreStages, int kConsumers>
 struct BiasState<false, kDScoreStages, kConsumers> {};

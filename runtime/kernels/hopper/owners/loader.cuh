@@ -31,6 +31,23 @@ class Loader {
     }
   }
 
+  /// The same of a warp's first lane; all lanes call beside(index) behind each step.
+  template <class Visit, class Beside>
+  __device__ __forceinline__ void walk_steps_as_warp(HeadWalk& walk, int lane, Visit&& visit, Beside&& beside) {
+    int index = 0;
+    for (int h = 0; h < p.heads_per_item; ++h) {
+      if (h > 0 && lane == 0) find_head(walk, state.item, p, h, G::kM, G::kN);
+      __syncwarp();
+      const int count = walk.count;
+      for (int i = 0; i < count; ++i, ++index) {
+        if (lane == 0) visit(index, walk.head, step_of(walk, i));
+        __syncwarp();
+        beside(index);
+      }
+      __syncwarp();
+    }
+  }
+
   __device__ __forceinline__ TilePlace place_of(int first_query, int head) const {
     return place_of_queries(p, state.item, first_query, head);
   }

@@ -29,7 +29,10 @@ class Backward {
         rank(cta_rank()) {}
 
   __device__ __forceinline__ void run() {
-    if (start_item()) work();
+    if (start_item())
+      work();
+    else
+      work_without_keys();
     __syncwarp();
     // The other CTA may still arrive at this one's barriers or ask for its ticket.
     ptx::barrier_cluster_sync();
@@ -50,6 +53,8 @@ class Backward {
         DQueryReducer<kConfig>(p, shared_, state, rank).run();
       else if (kTileBias && warp == 2)
         DScoreSender<kConfig>(p, maps, shared_, state, rank).run();
+      else if (kTileBias && warp == 0)
+        load_and_clear(in_turns);
       else if (threadIdx.x % 32 == 0) {
         if (warp == 0)
           load(in_turns);
@@ -68,8 +73,13 @@ class Backward {
     }
   }
 
+  __device__ __forceinline__ void work_without_keys() const {
+    if constexpr (kTileBias)
+      if (threadIdx.x < 32 && clears_bias_gradient()) clearer().run();
+  }
+
   /// Q, with K and V; and dO where its loader's warp has another task. A tile's buffer is free in this order, too, so
-  /// that neither load waits long for the other's.
+  /// that neither load waits long for the other's. One thread.
   __device__ __forceinline__ void load(bool d_out_too) const {
     QueryLoader<kConfig> queries(p, maps, shared_, state, rank);
     if (!d_out_too) {
@@ -77,10 +87,42 @@ class Backward {
       return;
     }
     DOutLoader<kConfig> d_outs(p, maps, shared_, state, rank);
-    queries.run([&](int index, int head, const TileStep& step) {
-      if (index == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.first_step_known));
-      d_outs.load(index, head, step);
-    });
+    queries.run([&](int index, int head, const TileStep& step) { load_d_out(d_outs, index, head, step); });
+  }
+  __device__ __forceinline__ void load_d_out(DOutLoader<kConfig>& d_outs, int index, int head,
+                                             const TileStep& step) const {
+    if (index == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.first_step_known));
+    d_outs.load(index, head, step);
+  }
+
+  /// The same by the first lane of a warp, and behind every step's loads zeros of dBias by all lanes: who sends dS has
+  /// no time for them.
+  __device__ __forceinline__ void load_and_clear(bool d_out_too) const {
+    if constexpr (kTileBias) {
+      QueryLoader<kConfig> queries(p, maps, shared_, state, rank);
+      DOutLoader<kConfig> d_outs(p, maps, shared_, state, rank);
+      auto zeros = clearer();
+      bool left = clears_bias_gradient();
+      if (left && state.step_count == 0) zeros.start();
+      queries.run_as_warp(
+          [&](int index, int head, const TileStep& step) {
+            if (d_out_too) load_d_out(d_outs, index, head, step);
+          },
+          [&](int index) {
+            if (left && index == 0) zeros.start();
+            left = left && zeros.clear_some();
+          });
+      while (left) left = zeros.clear_some();
+    }
+  }
+
+  /// Of copies only, and without a work table: it leaves out items without keys, and has others several times. Else
+  /// zeros have been written before.
+  __device__ __forceinline__ bool clears_bias_gradient() const {
+    return p.bias_gradient == BiasGradient::store_16bit && p.work == nullptr;
+  }
+  __device__ __forceinline__ auto clearer() const {
+    return BiasGradientClearer<G::kM, G::kN, kCtas>(p, state.item, state.cleared, rank);
   }
 
   __device__ __forceinline__ bool start_item() {

@@ -20,9 +20,18 @@ __device__ __forceinline__ int cta_rank() {
   return static_cast<int>(blockIdx.x % kCtas);
 }
 
+/// What a tile bias adds to the state.
+template <bool kTileBias>
+struct BiasState {
+  std::uint64_t bias_full, bias_empty;
+  ClearedItem cleared;
+};
+template <>
+struct BiasState<false> {};
+
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kQueryStages, int kDOutStages, int kDScoreStages, int kOtherDScoreStages>
-struct State {
+template <int kQueryStages, int kDOutStages, int kDScoreStages, int kOtherDScoreStages, bool kTileBias>
+struct State : BiasState<kTileBias> {
   std::uint64_t key_full, value_full;
   std::uint64_t query_full[kQueryStages], query_empty[kQueryStages];
   std::uint64_t d_out_full[kDOutStages], d_out_empty[kDOutStages];
@@ -37,9 +46,8 @@ struct State {
   KeyItem item;
   HeadWalk query_walk, d_out_walk;  ///< the loaders'
   int step_count;
-  int ticket;                           ///< of the first CTA: the cluster's item
-  bool probability_partial[4];          ///< by warp: some of the P that it hands over are of masked pairs
-  std::uint64_t bias_full, bias_empty;  ///< of a tile bias
+  int ticket;                   ///< of the first CTA: the cluster's item
+  bool probability_partial[4];  ///< by warp: some of the P that it hands over are of masked pairs
 };
 
 template <KernelConfig kConfig>
@@ -105,7 +113,8 @@ struct Geometry {
                 (kLayout.tile_bias == 0 || kLayout.tile_bias == PairTile::kBytes) &&
                 (kMaskBytes == 0 || kMaskBytes == kKeys / kMaskAtom * kM * 8) &&
                 kLayout.probability == kM * kKeys * kProbabilityBytes);
-  using State = pair::State<kQueryStages, kDOutStages, kDScoreStages, kOtherDScoreStages>;
+  using State =
+      pair::State<kQueryStages, kDOutStages, kDScoreStages, kOtherDScoreStages, kConfig.bias == BiasKind::tile>;
   static_assert(sizeof(State) <= kLayout.state);
 };
 

@@ -67,35 +67,53 @@ class QueryLoader : Loader<kConfig> {
                                          std::uint32_t shared, State& shared_state, int cta_rank)
       : Base(parameters, tensor_maps, shared, shared_state, cta_rank) {}
 
-  /// Calls also(index, head, step) when it has seen to a step's Q.
+  /// Calls also(index, head, step) when it has seen to a step's Q. One thread.
   template <class Also>
   __device__ __forceinline__ void run(Also&& also) {
-    // The keys of a compacted mask have been gathered. Without steps nobody would wait for a copy, which must not
-    // outlive the CTA.
+    const bool load_keys = start_keys();
+    this->walk_steps(state.query_walk,
+                     [&](int index, int head, const TileStep& step) { load(index, head, step, load_keys, also); });
+  }
+  /// The same of the first lane; all of the warp's call beside(index) behind each step.
+  template <class Also, class Beside>
+  __device__ __forceinline__ void run_as_warp(Also&& also, Beside&& beside) {
+    const int lane = ptx::fresh_thread_index() % 32;
+    const bool load_keys = lane == 0 && start_keys();
+    this->walk_steps_as_warp(
+        state.query_walk, lane,
+        [&](int index, int head, const TileStep& step) { load(index, head, step, load_keys, also); }, beside);
+  }
+
+ private:
+  /// Returns whether the keys are loaded: those of a compacted mask have been gathered. Without steps nobody would wait
+  /// for a copy, which must not outlive the CTA.
+  __device__ __forceinline__ bool start_keys() {
     const bool load_keys = state.item.active == nullptr && state.step_count > 0;
     if (load_keys) load_keys_of_item();
+    return load_keys;
+  }
+
+  template <class Also>
+  __device__ __forceinline__ void load(int index, int head, const TileStep& step, bool load_keys, Also&& also) {
     // An odd panel is this loader's in the first CTA and the dO loader's in the second.
     constexpr int kMiddle = (G::QueryTile::kPanels + 1) / 2;
     const int begin = rank == 0 ? 0 : kMiddle;
     const int end = rank == 0 ? kMiddle : G::QueryTile::kPanels;
-    this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
-      const RingPosition<G::kQueryStages> ring(index);
-      const int first_query = step.tile * G::kM;
-      const std::uint64_t* const words = step.is_partial() ? mask_words(head, first_query) : nullptr;
-      const bool masked = G::kMaskBytes > 0 && words != nullptr;
-      const auto place = this->place_of(first_query, head);
-      ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
-      state.steps[index % kStepSlots] = {first_query, head, step.is_partial(), step.facts, words};
-      this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end, place,
-                      masked ? G::kMaskBytes : 0);
-      if (masked) load_mask(ring.stage, head, first_query);
-      if (load_keys && index == 0) load_values_of_item();
-      also(index, head, step);
-      if constexpr (kTileBias) load_bias_tile(index, head, first_query);
-    });
+    const RingPosition<G::kQueryStages> ring(index);
+    const int first_query = step.tile * G::kM;
+    const std::uint64_t* const words = step.is_partial() ? mask_words(head, first_query) : nullptr;
+    const bool masked = G::kMaskBytes > 0 && words != nullptr;
+    const auto place = this->place_of(first_query, head);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[ring.stage]), ring.parity ^ 1);
+    state.steps[index % kStepSlots] = {first_query, head, step.is_partial(), step.facts, words};
+    this->load_tile(maps.q, G::kQuery, maps.lse, G::kLse, ring.stage, state.query_full[ring.stage], begin, end, place,
+                    masked ? G::kMaskBytes : 0);
+    if (masked) load_mask(ring.stage, head, first_query);
+    if (load_keys && index == 0) load_values_of_item();
+    also(index, head, step);
+    if constexpr (kTileBias) load_bias_tile(index, head, first_query);
   }
 
- private:
   /// Of the CTA's own keys.
   __device__ __forceinline__ const std::uint64_t* mask_words(int head, int first_query) const {
     if (p.mask_words == nullptr) return nullptr;
