@@ -182,8 +182,7 @@ bool admits(const Region& region, DataType data_type, BiasKind bias, bool softca
 }
 
 bool admits_uncopied_tile_bias(const Region& region) {
-  return (region.sets[kBiasAxis] & bit(BiasKind::tile)) != 0 &&
-         ((region.sets[kSoftcapAxis] & kYes) != 0 || (region.sets[kCopiesAxis] & kNo) != 0);
+  return (region.sets[kBiasAxis] & bit(BiasKind::tile)) != 0 && (region.sets[kCopiesAxis] & kNo) != 0;
 }
 
 std::string describe(const Region& region) {

@@ -114,8 +114,8 @@ std::vector<Problem> feature_problems() {
   for (const char* causal : {"", " causal"})
     for (const char* size :
          {"b=2 h=32 d=64 s=8192", "b=2 h=16 d=128 s=8192", "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192"})
-      for (const char* feature :
-           {"", " fp16", " bias=key", " bias=tile", " softcap=30", " softcap=30 bias=key", " deterministic"})
+      for (const char* feature : {"", " fp16", " bias=key", " bias=tile", " softcap=30", " softcap=30 bias=key",
+                                  " softcap=30 bias=tile", " deterministic"})
         problems.push_back(parsed(std::string(size) + causal + feature));
   for (const char* text :
        {"b=4 h=32 d=128 s=2048 causal", "b=4 h=32 hk=8 d=128 s=2048 causal", "b=8 h=16 d=128 s=2048",

@@ -135,6 +135,7 @@ def features():
         "bias=tile": "tile bias with its gradient",
         "softcap=30": "softcap",
         "softcap=30 bias=key": "softcap and key bias",
+        "softcap=30 bias=tile": "softcap and tile bias",
         "deterministic": "deterministic",
     }
     sizes = {"d 64": "b=2 h=32 d=64 s=8192", "d 128": "b=2 h=16 d=128 s=8192", "d 192": "b=2 h=11 d=192 s=8192", "d 256": "b=2 h=8 d=256 s=8192"}

@@ -263,6 +263,11 @@ TEST_CASE("softcap", "[softcap]") {
         spec.bias = {.present = true, .shape = {.rows = rows}};
         spec.mask = kHalf;
         check_both_types(spec);
+        if (!rows) continue;
+        spec.bias.shape.heads = PairHeads::query;
+        check_both_types(spec);
+        spec.bias.gradient = false;
+        check_both_types(spec);
       }
 }
 

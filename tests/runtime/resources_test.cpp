@@ -70,7 +70,8 @@ TEST_CASE(
   CHECK(shared_memory_bytes(pair(256, BiasKind::key_vector, true)) == 232192);
   CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).tile_bias == 64 * 64 * 2);
   CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).d_query == 64 * (256 / 8) * 4);
-  CHECK(shared_memory_bytes(pair(256, BiasKind::tile)) == 230912);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).state == 1024);  // and the item whose zeros are written
+  CHECK(shared_memory_bytes(pair(256, BiasKind::tile)) == 231168);
   CHECK(232192 <= kSharedMemoryOf90);
   CHECK(hopper_shared_memory(pair(192, BiasKind::tile)).d_query == 64 * (192 / 4) * 4);
 }
@@ -132,6 +133,18 @@ TEST_CASE("a tile bias makes the ring of dS longer by the room that there is, an
   config.tile.q_stages = 3;
   CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);  // too much then, as the total says
   CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
+}
+
+TEST_CASE("with a softcap a tile bias has a ring of its own, of two buffers beside those of dS") {
+  KernelConfig config = pair(128, BiasKind::tile, true);
+  config.tile.cta_pair = false;
+  const HopperSharedMemory l = hopper_shared_memory(config);
+  CHECK(l.d_score == 2 * 64 * 128 * 2);
+  CHECK(l.tile_bias == 2 * 64 * 128 * 2);
+  CHECK(l.total() == 231424);
+  CHECK(l.total() <= kSharedMemoryOf90);
+  config.tile.ds_stages = 4;
+  CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);  // too much then, as the total says
 }
 
 TEST_CASE("K lies twice in shared memory for CTAs that take several items") {

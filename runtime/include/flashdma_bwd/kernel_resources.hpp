@@ -91,6 +91,8 @@ inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// more than `state` holds barriers of, and no fewer than leave one to load into while two are read.
 inline constexpr int kMostTileBiasStages = 4;
 inline constexpr int kFewestTileBiasStages = 3;
+/// Buffers of a tile bias's own ring: with a softcap its gradient is not dS.
+inline constexpr int kTileBiasRingStages = 2;
 
 /// The same for the Hopper family. The parts up to tile_bias, and `probability`, begin at multiples of 1024 bytes; the
 /// kernels that have the latter place it before `mask`.
@@ -103,11 +105,11 @@ struct HopperSharedMemory {
   int d_score = 0;  ///< dS tiles: ds_stages x block_m x the CTA's keys 16-bit; cta_pair: and one or two of the other's
   int d_query = 0;  ///< dQ on its way to global memory: block_m x head_dim float32; cta_pair: a quarter of it or an
                     ///< eighth; transposed gradients: half or a quarter
-  int tile_bias = 0;  ///< what a tile bias adds to the ring of dS beyond ds_stages; cta_pair: block_m x the CTA's keys
-                      ///< 16-bit, behind d_query
-  int mask = 0;       ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
-                      ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
-                      ///< consumers read their words from global memory
+  int tile_bias = 0;    ///< what a tile bias adds to the ring of dS beyond ds_stages, or with a softcap its own ring
+                        ///< behind that; cta_pair: block_m x the CTA's keys 16-bit, behind d_query
+  int mask = 0;         ///< q_stages x block_m words of 64 keys for each 64 of the CTA's keys; none where there is no
+                        ///< room, with several_items or a tile bias, nor with 128 columns without a bias: there
+                        ///< consumers read their words from global memory
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that; transposed gradients: before it P as an operand, as much
   int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
@@ -149,7 +151,9 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
     if (tile.several_items) layout.key *= 2;
-    if (config.bias == BiasKind::tile) {
+    if (config.bias == BiasKind::tile && config.softcap) {
+      layout.tile_bias = kTileBiasRingStages * tile.block_m * tile.block_n * 2;
+    } else if (config.bias == BiasKind::tile) {
       const int bytes = tile.block_m * tile.block_n * 2;
       const int room = (kHopperSharedMemoryBytes - layout.total()) / bytes;
       const int most = std::max(kMostTileBiasStages - tile.ds_stages, 0);

@@ -103,7 +103,7 @@ struct KernelConfig {
 };
 
 /// Whether a kernel moves a tile bias by tensor copies, and its gradient where that has an element for each pair, in
-/// the problem's type. It serves the problems with `bias_copies`, without a softcap and with neighbouring keys.
+/// the problem's type. It serves the problems with `bias_copies`, which have neighbouring keys.
 constexpr bool copies_bias(KernelFamily family, BiasKind bias) {
   return family == KernelFamily::hopper && bias == BiasKind::tile;
 }

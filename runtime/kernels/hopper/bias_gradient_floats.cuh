@@ -98,7 +98,7 @@ class BiasGradientFloats {
  private:
   template <int kFirst, int kEnd>
   __device__ __forceinline__ void write_rows(int i, int consumer, int lane) const {
-    const std::uint32_t tile = shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes;
+    const std::uint32_t tile = shared_ + G::kBias + RingPosition<G::kBiasStages>(i).stage * Tile::kBytes;
     const KeyItem& item = state.items[0];
     write_bias_floats<Tile, kFirst, kEnd, kConfig.data_type>(
         p, tile + consumer * Tile::kPanelBytes, item.batch, state.steps[i % kStepSlots],
@@ -107,7 +107,7 @@ class BiasGradientFloats {
   __device__ __forceinline__ void give_back(int i, int lane) const {
     __syncwarp();
     if (lane == 0)
-      ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
+      ptx::mbarrier_arrive(ptx::shared_address(&G::bias_empty(state, RingPosition<G::kBiasStages>(i).stage)));
   }
 
   const BackwardParameters& p;

@@ -1,16 +1,10 @@
 // The zeros of a tile bias's gradient, where no step goes.
 #pragma once
 
-#include "common/item.cuh"
+#include "hopper/geometry.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
-
-/// An item whose zeros of dBias a CTA writes; in shared memory.
-struct ClearedItem {
-  KeyItem item;
-  HeadWalk walk;
-};
 
 /// Writes zeros for the keys of an item with the query tiles that take no step with them. One warp, beside those that
 /// work at the CTA's own item; of `kCtas` CTAs that share an item each takes its part of the rows.

@@ -65,10 +65,11 @@ class Consumer {
   /// slower (NOTES.md).
   static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
-  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a key bias
-  /// leaves no registers for it.
-  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && (kD <= 96 || (kSoftcap && !kKeyBias)));
+  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
+  /// no registers for it.
+  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && kD <= 96);
   using DScoreRing = RingPosition<G::kDScoreStages>;
+  using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
   /// every step.
   static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
@@ -87,7 +88,6 @@ class Consumer {
   static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
   using Lse = float2[kLseFirst ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
-  static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
  public:
   __device__ __forceinline__ Consumer(const BackwardParameters& parameters, const TensorMaps& tensor_maps,
@@ -550,11 +550,14 @@ class Consumer {
   template <class Lse>
   __device__ __forceinline__ bool finish_probabilities(int i, const Lse& lse, Scores& s, Operand& probabilities) {
     if constexpr (kTileBias) {
-      const DScoreRing ring(i);
+      const BiasRing ring(i);
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
-      BiasFragments<kType> bias{d_score_rows(ring.stage), PairTile::kRowBytes};
-      exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
-      // The vote takes all lanes' biases: behind it the warp has read what its dS will take the place of.
+      BiasFragments<kType> bias{bias_rows(i), PairTile::kRowBytes};
+      if constexpr (kSoftcap)
+        exponentiate<kConfig>(p, s, lse, Absent{}, bias, slope_, Absent{});
+      else
+        exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
+      // The vote takes all lanes' biases: behind it the warp has read what its gradient will take the place of.
       const bool masked = __any_sync(0xffffffffu, bias.masks());
       if (masked) bias.hide(s);
       return masked;
@@ -640,6 +643,8 @@ class Consumer {
     if constexpr (kSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
     if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
     float sums[2] = {0.0f, 0.0f};
+    [[maybe_unused]] std::uint32_t bias_gradient[4];  // of 16 queries
+    [[maybe_unused]] const std::uint32_t bias_gradient_rows = G::kBiasRing ? bias_rows(i) : 0;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 column = ptx::ld_shared_v2(row_dot + j * 32);
@@ -653,21 +658,31 @@ class Consumer {
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
+        if constexpr (G::kBiasRing) bias_gradient[j % 2 * 2 + half] = pack<kType>(dx, dy);
       }
+      if constexpr (G::kBiasRing)
+        if (j % 2 == 1) ptx::stmatrix_x4_trans(bias_gradient_rows + j / 2 * 16 * PairTile::kRowBytes, bias_gradient);
     }
     if constexpr (kSumsOfThreads) ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
     if constexpr (kSumsOfKeys) key_sums.start(sums);
   }
 
-  /// In a buffer of the ring of dS: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16 queries with
-  /// the warp's keys.
   __device__ __forceinline__ std::uint32_t d_score_rows(int stage) const {
+    return pair_rows(G::kDScore, stage);
+  }
+  __device__ __forceinline__ std::uint32_t bias_rows(int i) const {
+    return pair_rows(G::kBias, BiasRing(i).stage);
+  }
+
+  /// In a buffer of a ring at `offset`: the lane's row of 8 keys, for stmatrix and ldmatrix of the first 16 queries
+  /// with the warp's keys.
+  __device__ __forceinline__ std::uint32_t pair_rows(int offset, int stage) const {
     // Row lane % 8 + lane / 16 * 8, whose chunk warp * 2 + lane / 8 % 2 the swizzle moves.
     static_assert(PairTile::kRowBytes == 128);
     const unsigned lane = ptx::lane_index();
     const unsigned row = lane % 8;
     const unsigned chunk = static_cast<unsigned>(warp()) << 1 | (lane >> 3 & 1u);
-    return shared_ + G::kDScore + stage * PairTile::kBytes + consumer_ * PairTile::kPanelBytes +
+    return shared_ + offset + stage * PairTile::kBytes + consumer_ * PairTile::kPanelBytes +
            (row << 7 | (lane & 16u) << 6 | (chunk ^ row) << 4);
   }
 
@@ -675,8 +690,9 @@ class Consumer {
   /// over the queries are finished between the stores, which hide the way from lane to lane.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, KeySums& sums) const {
     const DScoreRing ring(i);
-    // A tile bias was loaded into the buffer when nobody read it any more.
-    if constexpr (!G::kDScoresOutlastReaders && !kTileBias) wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
+    // A tile bias without a ring of its own was loaded into the buffer when nobody read it any more.
+    if constexpr (!G::kDScoresOutlastReaders && (!kTileBias || G::kBiasRing))
+      wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const std::uint32_t address = d_score_rows(ring.stage);
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
@@ -688,6 +704,9 @@ class Consumer {
     const bool came = has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
     arrive(state.d_score_stored[consumer_][ring.stage]);
+    // Else by who stores dBias.
+    if constexpr (G::kBiasRing)
+      if (p.bias_gradient == BiasGradient::none) arrive(state.bias_empty[BiasRing(i).stage]);
     if constexpr (kSumsOfKeys) sums.store();
     return came;
   }

@@ -4,7 +4,6 @@
 #include <flashdma_bwd/kernel_resources.hpp>
 
 #include "common/item.cuh"
-#include "hopper/clear_bias_gradient.cuh"
 #include "hopper/panel_tile.hpp"
 
 namespace flashdma_bwd::hopper {
@@ -36,18 +35,25 @@ inline constexpr int kNoItem = -1;
 /// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.
 inline constexpr int kStepSlots = 8;
 
+/// An item whose zeros of dBias the CTA writes.
+struct ClearedItem {
+  KeyItem item;
+  HeadWalk walk;
+};
+
 /// What a tile bias adds to the state.
-template <bool kTileBias, int kDScoreStages, int kConsumers>
+template <int kBiasStages, int kConsumers>
 struct BiasState {
-  std::uint64_t bias_full[kDScoreStages][kConsumers];
+  std::uint64_t bias_full[kBiasStages][kConsumers];
+  std::uint64_t bias_empty[kBiasStages];  ///< of a ring of its own
   ClearedItem cleared;
 };
-template <int kDScoreStages, int kConsumers>
-struct BiasState<false, kDScoreStages, kConsumers> {};
+template <int kConsumers>
+struct BiasState<0, kConsumers> {};
 
 /// Barriers and what the warps tell each other; at the end of shared memory.
-template <int kItemSlots, int kQueryStages, int kDOutStages, int kDScoreStages, bool kTileBias, int kConsumers>
-struct State : BiasState<kTileBias, kDScoreStages, kConsumers> {
+template <int kItemSlots, int kQueryStages, int kDOutStages, int kDScoreStages, int kBiasStages, int kConsumers>
+struct State : BiasState<kBiasStages, kConsumers> {
   std::uint64_t item_wanted;
   std::uint64_t item_full[kItemSlots], key_full[kItemSlots];
   std::uint64_t value_full;
@@ -87,9 +93,14 @@ struct Geometry {
   static constexpr int kDOutStages = kTile.do_stages;
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
-  /// Of the ring of dS. The tiles of a tile bias are loaded into its buffers, and a step's dS takes the place of its
-  /// biases: each warp reads those of its own keys, and writes dS there.
-  static constexpr int kDScoreStages = kTile.ds_stages + kLayout.tile_bias / (kM * kN * 2);
+  /// Whether a tile bias has a ring of its own. With a softcap its gradient is not dS, the gradient of what the softcap
+  /// is taken of, and takes the place of the step's biases there.
+  static constexpr bool kBiasRing = kTileBias && kConfig.softcap;
+  /// Of the ring of dS. Else the tiles of a tile bias are loaded into its buffers, and a step's dS takes the place of
+  /// its biases: each warp reads those of its own keys, and writes dS there.
+  static constexpr int kDScoreStages = kTile.ds_stages + (kBiasRing ? 0 : kLayout.tile_bias / (kM * kN * 2));
+  /// Of the ring that biases are loaded into.
+  static constexpr int kBiasStages = kBiasRing ? kLayout.tile_bias / (kM * kN * 2) : kTileBias ? kDScoreStages : 0;
   static_assert(kQueryStages + 3 <= kStepSlots);  // a reducer reads a step's entry until three steps later
   /// Whether a CTA takes one item after the other.
   static constexpr bool kSeveralItems = kTile.several_items;
@@ -121,7 +132,8 @@ struct Geometry {
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
   // A buffer of the ring is given back in the step after its own, and holds biases of the only item.
-  static_assert(!kTileBias || (!kSeveralItems && kDScoreStages >= kFewestTileBiasStages));
+  static_assert(!kTileBias || (!kSeveralItems && (kBiasRing ? kBiasStages == kTileBiasRingStages
+                                                            : kDScoreStages >= kFewestTileBiasStages)));
 
   // Shared memory: byte offsets.
   static constexpr int kKey = 0;
@@ -129,6 +141,7 @@ struct Geometry {
   static constexpr int kQuery = kValue + kLayout.value;
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
+  static constexpr int kBias = kDScore + (kBiasRing ? kLayout.d_score : 0);
   static constexpr int kDQuery = kDScore + kLayout.d_score + kLayout.tile_bias;
   static constexpr int kMask = kDQuery + kLayout.d_query;
   static constexpr int kLse = kMask + kLayout.mask;
@@ -144,11 +157,20 @@ struct Geometry {
   static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
   static_assert(kLayout.key == kItemSlots * KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
-                kLayout.d_score + kLayout.tile_bias == kDScoreStages * PairTile::kBytes &&
+                kLayout.d_score + kLayout.tile_bias ==
+                    (kDScoreStages + (kBiasRing ? kBiasStages : 0)) * PairTile::kBytes &&
                 kLayout.d_query == kConsumers * kDQueryBytes &&
                 (kMaskBytes == 0 || kMaskBytes == kN / kMaskAtom * kM * 8));
-  using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kTileBias, kConsumers>;
+  using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
+
+  /// By which a buffer of the ring of biases is given back.
+  static __device__ __forceinline__ std::uint64_t& bias_empty(State& state, int stage) {
+    if constexpr (kBiasRing)
+      return state.bias_empty[stage];
+    else
+      return state.d_score_empty[stage];
+  }
 };
 
 /// Where the index-th use of a ring of buffers lies: the buffer, and the parity of the round.

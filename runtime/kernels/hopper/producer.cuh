@@ -143,22 +143,23 @@ class Loader {
                                  {info.first_query, item().key_tile * (G::kN / kMaskAtom), mask}, full);
   }
 
-  /// The biases of the index-th step, into the buffer of its dS: those of each consumer's keys are a panel.
+  /// The biases of the index-th step, into the buffer of its dS, or of its dBias: those of each consumer's keys are a
+  /// panel.
   __device__ __forceinline__ void load_bias_tile(int index, const ItemStep& info) {
     using Tile = typename G::PairTile;
     static_assert(Tile::kPanels == G::kConsumers);
-    const RingPosition<G::kDScoreStages> ring(index);
+    const RingPosition<G::kBiasStages> ring(index);
     const KeyItem& item = state.items[0];
     const int length = item.sequence.length_q;
     const int head = info.head / p.bias.heads_per_head;
     const int batch = p.bias.stride_batch == 0 ? 0 : item.batch;
-    ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_empty[ring.stage]), ring.parity ^ 1);
+    ptx::mbarrier_wait_parity(ptx::shared_address(&G::bias_empty(state, ring.stage)), ring.parity ^ 1);
 #pragma unroll
     for (int panel = 0; panel < Tile::kPanels; ++panel) {
       const std::uint32_t full = ptx::shared_address(&state.bias_full[ring.stage][panel]);
       ptx::mbarrier_arrive_expect_tx(full, Tile::kPanelBytes);
       ptx::cp_async_bulk_tensor_5d(
-          shared_ + G::kDScore + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes, maps.bias,
+          shared_ + G::kBias + ring.stage * Tile::kBytes + panel * Tile::kPanelBytes, maps.bias,
           {start_inside(item.first_position + panel * Tile::kPanelColumns, p.seqlen_k, item.first_position),
            p.seqlen_q - length + info.first_query, length, head, batch},
           full, ptx::kEvictFirst);
@@ -257,7 +258,8 @@ class DQueryReducer {
       if constexpr (kTileBias)
         if (bias_floats_.wanted()) bias_floats_.write_most(i, consumer_, lane);
       if (left > 0) acknowledge_d_scores(i + 1, lane);
-      if constexpr (kTileBias) give_back_d_scores(i, left > 0, lane);
+      if constexpr (kTileBias && !G::kBiasRing)
+        if (lane == kBiasLane && copies_bias_gradient()) left > 0 ? give_back_bias<1>(i) : give_back_bias<0>(i);
       ptx::mbarrier_wait_parity(full, i & 1);
       const ItemStep& info = state.steps[i % kStepSlots];
       const std::int64_t row = info.scratch_row;
@@ -298,25 +300,26 @@ class DQueryReducer {
   /// Whether dS goes into dBias as it is, by copies.
   __device__ __forceinline__ bool copies_bias_gradient() const { return p.bias_gradient == BiasGradient::store_16bit; }
 
-  /// Waits for the consumer's dS of step i and says that products and copies can read it. As a tile bias's gradient it
-  /// is copied at once, so that the ring's buffer is free when dQ's products are done.
+  /// Waits for the consumer's dS of step i and says that products and copies can read it. A tile bias's gradient is
+  /// copied at once, so that the buffer of dS is free when dQ's products are done; one of the biases' own ring is given
+  /// back at once, too, for the biases of the step after the next.
   __device__ __forceinline__ void acknowledge_d_scores(int i, int lane) const {
     const RingPosition<G::kDScoreStages> ring(i);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
     ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
     if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
     if constexpr (kTileBias)
-      if (lane == kBiasLane && copies_bias_gradient()) start_bias_gradient(i);
+      if (lane == kBiasLane && copies_bias_gradient()) {
+        start_bias_gradient(i);
+        if constexpr (G::kBiasRing) give_back_bias<0>(i);
+      }
   }
 
-  /// Gives the buffer of step i back when dBias's store has read it. `next_started`: so has the next step's begun.
-  __device__ __forceinline__ void give_back_d_scores(int i, bool next_started, int lane) const {
-    if (lane != kBiasLane || !copies_bias_gradient()) return;
-    if (next_started)
-      ptx::cp_async_bulk_wait_group_read<1>();
-    else
-      ptx::cp_async_bulk_wait_group_read();
-    ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i).stage]));
+  /// Gives the buffer of step i back when dBias's store has read it, which `kLater` others were begun behind.
+  template <int kLater>
+  __device__ __forceinline__ void give_back_bias(int i) const {
+    ptx::cp_async_bulk_wait_group_read<kLater>();
+    ptx::mbarrier_arrive(ptx::shared_address(&G::bias_empty(state, RingPosition<G::kBiasStages>(i).stage)));
   }
 
   /// Not positive where there is nothing to do, or no item any more.
@@ -326,8 +329,8 @@ class DQueryReducer {
     return state.step_counts[slot];
   }
 
-  /// Stores dS of step i with the consumer's keys, a bulk group of its own. Where masks hide pairs, and past the ends
-  /// of a sequence, dS is 0.
+  /// Stores dBias of step i with the consumer's keys, a bulk group of its own. Where masks hide pairs, and past the
+  /// ends of a sequence, dS is 0.
   __device__ __forceinline__ void start_bias_gradient(int i) const {
     using Tile = typename G::PairTile;
     const ItemStep& info = state.steps[i % kStepSlots];
@@ -336,7 +339,7 @@ class DQueryReducer {
     if (first_key < p.seqlen_k)
       ptx::cp_async_bulk_tensor_4d_store(
           maps.d_bias, {first_key, info.first_query, info.head, item.batch},
-          shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
+          shared_ + G::kBias + RingPosition<G::kBiasStages>(i).stage * Tile::kBytes + consumer_ * Tile::kPanelBytes,
           ptx::kEvictFirst);
     ptx::cp_async_bulk_commit_group();
   }

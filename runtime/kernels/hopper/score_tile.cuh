@@ -150,9 +150,9 @@ __device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], 
 }
 
 /// Whether scores become weights, P (1 - tanh^2), which multiply dP - D, and P is packed beside them: with a softcap. A
-/// key bias's gradient needs dS without the slope 1 - tanh^2; it leaves P in the scores, and the slope is packed.
+/// bias's gradient needs dS without the slope 1 - tanh^2; it leaves P in the scores, and the slope is packed.
 template <KernelConfig kConfig>
-inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias != BiasKind::key_vector);
+inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias == BiasKind::none);
 
 /// What weights, and probabilities, are multiplied by where they are to be kept as fp16: they are at most 1, and small
 /// ones keep its precision.

@@ -5,6 +5,7 @@
 // CTAs, which fill each other's buffers.
 #pragma once
 
+#include "hopper/clear_bias_gradient.cuh"
 #include "hopper/gather_keys.cuh"
 #include "hopper/pair/key_owner.cuh"
 #include "hopper/pair/producer.cuh"
