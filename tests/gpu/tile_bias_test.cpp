@@ -32,7 +32,8 @@ ProblemSpec problem(int head_dim, std::int64_t seqlen_q = 150, std::int64_t seql
 }
 
 /// Checks the problem on every kernel, of which one that is under test moves the bias by copies where there is one for
-/// the head dim and type, but for a gradient whose rows do not end with 16 bytes: a copy would write past their ends.
+/// the head dim, type and softcap, but for a gradient whose rows do not end with 16 bytes: a copy would write past
+/// their ends.
 void check_moved(const ProblemSpec& spec) {
   const bool written_past = spec.bias.gradient && Problem(spec).arguments().seqlen_k % 8 != 0;
   const std::vector<KernelName> kernels = kernels_under_test();
@@ -48,8 +49,8 @@ void check_moved(const ProblemSpec& spec) {
     if (bucket == 0 && spec.head_dim <= b) bucket = b;
   const std::string data_type = spec.data_type == FLASHDMA_BWD_FP16 ? "fp16" : "bf16";
   for (const KernelName& kernel : kernels)
-    compiled |=
-        kernel.copies_bias() && kernel.head_dim == "d" + std::to_string(bucket) && kernel.data_type == data_type;
+    compiled |= kernel.copies_bias() && kernel.head_dim == "d" + std::to_string(bucket) &&
+                kernel.data_type == data_type && kernel.softcap == (spec.softcap != 0.0f);
   CHECK(asked_for == (compiled && !written_past));
 }
 
@@ -74,6 +75,7 @@ TEST_CASE("a moved tile bias at the ends of queries and keys", "[tile-bias]") {
         spec.data_type = ++turn % 2 == 0 ? FLASHDMA_BWD_BF16 : FLASHDMA_BWD_FP16;
         spec.causal = turn % 3 == 0;
         spec.deterministic = turn % 5 == 0;
+        spec.softcap = turn % 7 < 3 ? 3.0f : 0.0f;
         spec.random_out = true;  // else dS of rows that see few keys is rounding
         check_moved(spec);
         spec.bias.gradient = false;
@@ -108,8 +110,9 @@ TEST_CASE("the gradient of a moved tile bias that sequences or heads share", "[t
         spec.deterministic = true;
         check_moved(spec);
         spec.causal = true;
+        spec.softcap = turn % 2 == 0 ? 3.0f : 0.0f;
         spec.deterministic = turn % 3 == 0;
-        spec.bias.gradient_fp32 = turn % 2 == 0;
+        spec.bias.gradient_fp32 = turn % 4 < 2;
         spec.mask = {.structure = MaskStructure::block_sparse, .shape = {.heads = PairHeads::kv}, .probability = 0.4};
         check_moved(spec);
       }
@@ -267,6 +270,7 @@ TEST_CASE("kernels that move a tile bias refuse those that copies cannot move", 
     ++refused;
     ProblemSpec spec = problem(std::stoi(kernel.head_dim.substr(1)));
     spec.data_type = kernel.data_type == "fp16" ? FLASHDMA_BWD_FP16 : FLASHDMA_BWD_BF16;
+    spec.softcap = kernel.softcap ? 3.0f : 0.0f;
     const auto check_refused = [&](const ProblemSpec& other) {
       Problem host(other);
       INFO(host.spec().text());
