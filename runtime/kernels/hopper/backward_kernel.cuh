@@ -126,7 +126,7 @@ class Backward {
       for (int i = 0; i < G::kBiasStages; ++i) {
         for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.bias_full[i][consumer], 1);
         if constexpr (G::kBiasRing)
-          initialise(state.bias_empty[i], stores_bias_gradient() ? bias_gradient_warps() : G::kConsumerWarps);
+          initialise(state.bias_empty[i], stores_bias_gradient() ? bias_gradient_warps() : G::kConsumers);
       }
     for (int i = 0; i < G::kConsumers; ++i) {
       initialise(state.d_query_full[i], 4);

@@ -704,9 +704,6 @@ class Consumer {
     const bool came = has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
     arrive(state.d_score_stored[consumer_][ring.stage]);
-    // Else by who stores dBias.
-    if constexpr (G::kBiasRing)
-      if (p.bias_gradient == BiasGradient::none) arrive(state.bias_empty[BiasRing(i).stage]);
     if constexpr (kSumsOfKeys) sums.store();
     return came;
   }

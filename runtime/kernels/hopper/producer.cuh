@@ -302,17 +302,17 @@ class DQueryReducer {
 
   /// Waits for the consumer's dS of step i and says that products and copies can read it. A tile bias's gradient is
   /// copied at once, so that the buffer of dS is free when dQ's products are done; one of the biases' own ring is given
-  /// back at once, too, for the biases of the step after the next.
+  /// back at once, too, for the biases of the step after the next, also where nobody wants the gradient: behind the
+  /// fence, for the consumer has written it.
   __device__ __forceinline__ void acknowledge_d_scores(int i, int lane) const {
     const RingPosition<G::kDScoreStages> ring(i);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
     ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
     if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
     if constexpr (kTileBias)
-      if (lane == kBiasLane && copies_bias_gradient()) {
-        start_bias_gradient(i);
-        if constexpr (G::kBiasRing) give_back_bias<0>(i);
-      }
+      if (lane == kBiasLane && copies_bias_gradient()) start_bias_gradient(i);
+    if constexpr (G::kBiasRing)
+      if (lane == kBiasLane && !bias_floats_.wanted()) give_back_bias<0>(i);
   }
 
   /// Gives the buffer of step i back when dBias's store has read it, which `kLater` others were begun behind.
