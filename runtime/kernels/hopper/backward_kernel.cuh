@@ -120,12 +120,12 @@ class Backward {
     for (int i = 0; i < G::kDScoreStages; ++i) {
       for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.d_score_stored[consumer][i], 4);
       initialise(state.d_score_full[i], G::kConsumers);
-      initialise(state.d_score_empty[i], G::kConsumerWarps + (G::kBiasRing ? 0 : bias_gradient_warps()));
+      initialise(state.d_score_empty[i], G::kConsumerWarps + (G::kOwnBiasRing ? 0 : bias_gradient_warps()));
     }
     if constexpr (kTileBias)
       for (int i = 0; i < G::kBiasStages; ++i) {
         for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.bias_full[i][consumer], 1);
-        if constexpr (G::kBiasRing)
+        if constexpr (G::kOwnBiasRing)
           initialise(state.bias_empty[i], stores_bias_gradient() ? bias_gradient_warps() : G::kConsumers);
       }
     for (int i = 0; i < G::kConsumers; ++i) {

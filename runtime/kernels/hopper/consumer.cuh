@@ -644,7 +644,7 @@ class Consumer {
     if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
     float sums[2] = {0.0f, 0.0f};
     [[maybe_unused]] std::uint32_t bias_gradient[4];  // of 16 queries
-    [[maybe_unused]] const std::uint32_t bias_gradient_rows = G::kBiasRing ? bias_rows(i) : 0;
+    [[maybe_unused]] const std::uint32_t bias_gradient_rows = G::kOwnBiasRing ? bias_rows(i) : 0;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       const float2 column = ptx::ld_shared_v2(row_dot + j * 32);
@@ -658,9 +658,9 @@ class Consumer {
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
-        if constexpr (G::kBiasRing) bias_gradient[j % 2 * 2 + half] = pack<kType>(dx, dy);
+        if constexpr (G::kOwnBiasRing) bias_gradient[j % 2 * 2 + half] = pack<kType>(dx, dy);
       }
-      if constexpr (G::kBiasRing)
+      if constexpr (G::kOwnBiasRing)
         if (j % 2 == 1) ptx::stmatrix_x4_trans(bias_gradient_rows + j / 2 * 16 * PairTile::kRowBytes, bias_gradient);
     }
     if constexpr (kSumsOfThreads) ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
@@ -691,7 +691,7 @@ class Consumer {
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, KeySums& sums) const {
     const DScoreRing ring(i);
     // A tile bias without a ring of its own was loaded into the buffer when nobody read it any more.
-    if constexpr (!G::kDScoresOutlastReaders && (!kTileBias || G::kBiasRing))
+    if constexpr (!G::kDScoresOutlastReaders && (!kTileBias || G::kOwnBiasRing))
       wait(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const std::uint32_t address = d_score_rows(ring.stage);
 #pragma unroll

@@ -95,12 +95,12 @@ struct Geometry {
   static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
   /// Whether a tile bias has a ring of its own. With a softcap its gradient is not dS, the gradient of what the softcap
   /// is taken of, and takes the place of the step's biases there.
-  static constexpr bool kBiasRing = kTileBias && kConfig.softcap;
+  static constexpr bool kOwnBiasRing = kTileBias && kConfig.softcap;
   /// Of the ring of dS. Else the tiles of a tile bias are loaded into its buffers, and a step's dS takes the place of
   /// its biases: each warp reads those of its own keys, and writes dS there.
-  static constexpr int kDScoreStages = kTile.ds_stages + (kBiasRing ? 0 : kLayout.tile_bias / (kM * kN * 2));
+  static constexpr int kDScoreStages = kTile.ds_stages + (kOwnBiasRing ? 0 : kLayout.tile_bias / (kM * kN * 2));
   /// Of the ring that biases are loaded into.
-  static constexpr int kBiasStages = kBiasRing ? kLayout.tile_bias / (kM * kN * 2) : kTileBias ? kDScoreStages : 0;
+  static constexpr int kBiasStages = kOwnBiasRing ? kLayout.tile_bias / (kM * kN * 2) : kTileBias ? kDScoreStages : 0;
   static_assert(kQueryStages + 3 <= kStepSlots);  // a reducer reads a step's entry until three steps later
   /// Whether a CTA takes one item after the other.
   static constexpr bool kSeveralItems = kTile.several_items;
@@ -132,8 +132,8 @@ struct Geometry {
   static_assert(PairTile::kPanelColumns == kKeysOfConsumer);
 
   // A buffer of the ring is given back in the step after its own, and holds biases of the only item.
-  static_assert(!kTileBias || (!kSeveralItems && (kBiasRing ? kBiasStages == kTileBiasRingStages
-                                                            : kDScoreStages >= kFewestTileBiasStages)));
+  static_assert(!kTileBias || (!kSeveralItems && (kOwnBiasRing ? kBiasStages == kTileBiasRingStages
+                                                               : kDScoreStages >= kFewestTileBiasStages)));
 
   // Shared memory: byte offsets.
   static constexpr int kKey = 0;
@@ -141,7 +141,7 @@ struct Geometry {
   static constexpr int kQuery = kValue + kLayout.value;
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
-  static constexpr int kBias = kDScore + (kBiasRing ? kLayout.d_score : 0);
+  static constexpr int kBias = kDScore + (kOwnBiasRing ? kLayout.d_score : 0);
   static constexpr int kDQuery = kDScore + kLayout.d_score + kLayout.tile_bias;
   static constexpr int kMask = kDQuery + kLayout.d_query;
   static constexpr int kLse = kMask + kLayout.mask;
@@ -158,7 +158,7 @@ struct Geometry {
   static_assert(kLayout.key == kItemSlots * KeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
                 kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
                 kLayout.d_score + kLayout.tile_bias ==
-                    (kDScoreStages + (kBiasRing ? kBiasStages : 0)) * PairTile::kBytes &&
+                    (kDScoreStages + (kOwnBiasRing ? kBiasStages : 0)) * PairTile::kBytes &&
                 kLayout.d_query == kConsumers * kDQueryBytes &&
                 (kMaskBytes == 0 || kMaskBytes == kN / kMaskAtom * kM * 8));
   using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
@@ -166,7 +166,7 @@ struct Geometry {
 
   /// By which a buffer of the ring of biases is given back.
   static __device__ __forceinline__ std::uint64_t& bias_empty(State& state, int stage) {
-    if constexpr (kBiasRing)
+    if constexpr (kOwnBiasRing)
       return state.bias_empty[stage];
     else
       return state.d_score_empty[stage];

@@ -258,7 +258,7 @@ class DQueryReducer {
       if constexpr (kTileBias)
         if (bias_floats_.wanted()) bias_floats_.write_most(i, consumer_, lane);
       if (left > 0) acknowledge_d_scores(i + 1, lane);
-      if constexpr (kTileBias && !G::kBiasRing)
+      if constexpr (kTileBias && !G::kOwnBiasRing)
         if (lane == kBiasLane && copies_bias_gradient()) left > 0 ? give_back_bias<1>(i) : give_back_bias<0>(i);
       ptx::mbarrier_wait_parity(full, i & 1);
       const ItemStep& info = state.steps[i % kStepSlots];
@@ -311,7 +311,7 @@ class DQueryReducer {
     if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
     if constexpr (kTileBias)
       if (lane == kBiasLane && copies_bias_gradient()) start_bias_gradient(i);
-    if constexpr (G::kBiasRing)
+    if constexpr (G::kOwnBiasRing)
       if (lane == kBiasLane && !bias_floats_.wanted()) give_back_bias<0>(i);
   }
 

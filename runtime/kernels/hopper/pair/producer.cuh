@@ -1,6 +1,7 @@
 // The producer warpgroup of a CTA of two. Each of its warps has one task, most of them of one thread: to load Q, with K
 // and V; to load dO; to send dS to the other CTA; to add dQ to global memory. In deterministic mode each consumer's dQ
-// has a warp, and one thread loads both Q and dO. A tile bias comes with Q, and its gradient leaves with dS.
+// has a warp, and one thread loads both Q and dO. A tile bias comes with Q, its gradient leaves with dS, and the warp
+// that loads Q writes the gradient's zeros.
 #pragma once
 
 #include "hopper/bias_gradient_floats.cuh"
