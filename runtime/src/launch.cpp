@@ -239,6 +239,19 @@ void describe_problem(BackwardParameters& p, const flashdma_bwd_arguments& a) {
                          p.bias.stride_row % 2 == 0 && reinterpret_cast<std::uintptr_t>(p.bias.data) % 4 == 0;
 }
 
+/// Whether every element of a tile bias's gradient belongs to one pair.
+bool one_pair_each(const flashdma_bwd_arguments& a) {
+  const flashdma_bwd_pair_tensor& t = a.d_bias;
+  return t.batch == a.batch && t.heads == a.heads && t.rows == a.seqlen_q && t.columns == a.seqlen_k;
+}
+
+/// Whether dQ is computed of a tile bias's gradient, behind the main kernel. A mask would have it read all of what no
+/// pair is in.
+bool multiplies_bias_gradient(const flashdma_bwd_arguments& a, const KernelConfig& config, const MaskShape& mask) {
+  return multiplies_bias_gradient(config) && a.d_bias.data != nullptr && a.d_bias.data_type == a.data_type &&
+         one_pair_each(a) && !mask.present;
+}
+
 /// The work table, and the room for the pieces of split items, where any may be split.
 void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a, const KernelConfig& config,
                     int asked_for) {
@@ -285,8 +298,7 @@ void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_
     return;
   }
   const PairShape pairs{a.batch, a.heads, a.seqlen_q, a.seqlen_k};
-  const bool one_pair_each = output.shape.size() == pairs.size();
-  if (one_pair_each) {
+  if (one_pair_each(a)) {
     p.bias_gradient = output.is_float ? BiasGradient::store_float : BiasGradient::store_16bit;
     p.d_bias = view(t, a.heads);
     return;
@@ -329,7 +341,8 @@ bool limits_in_mask(const flashdma_bwd_arguments& a, KeyLayout layout) {
   return a.plan == nullptr || (a.plan->lowest_offset == limits.low && a.plan->highest_offset == limits.high);
 }
 
-void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a) {
+/// `in_turns`: items add to dQ in the order of their keys.
+void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a, bool in_turns) {
   BackwardParameters& p = call.parameters;
   const MaskShape& mask = call.mask;
   if (mask.present) {
@@ -356,12 +369,11 @@ void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments
     }
   }
   p.list_heads_per_head = static_cast<int>(a.heads / p.list_heads);
-  const bool deterministic = is_deterministic(a);
-  if ((mask.present && mask.layout != KeyLayout::compacted) || deterministic) {
+  if ((mask.present && mask.layout != KeyLayout::compacted) || in_turns) {
     const std::int64_t lists = a.batch * p.list_heads * p.key_tiles;
     p.list_counts = workspace.take<std::int32_t>(lists);
     p.list_entries = workspace.take<std::uint32_t>(lists * p.query_tiles);
-    if (deterministic) p.list_ranks = workspace.take<std::int32_t>(lists * p.query_tiles);
+    if (in_turns) p.list_ranks = workspace.take<std::int32_t>(lists * p.query_tiles);
   }
 }
 
@@ -391,11 +403,13 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.key_rows = is_packed(a) ? a.total_k : a.batch * a.seqlen_k;
   p.lse_log2 = workspace.take<float>(a.heads * p.scratch_rows);
   p.row_dot = workspace.take<float>(a.heads * p.scratch_rows);
-  p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);
+  const bool adds_d_query = !multiplies_bias_gradient(a, config, call.mask);
+  const bool in_turns = adds_d_query && is_deterministic(a);
+  if (adds_d_query) p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);
   p.d_q_vectorised = config.architecture == Architecture::sm90;
-  lay_out_mask(call, workspace, a);
+  lay_out_mask(call, workspace, a, in_turns);
   lay_out_pieces(call, workspace, a, config, piece_steps);
-  if (is_deterministic(a) || config.tile.several_items) p.ticket = workspace.take<std::int32_t>(1);
+  if (in_turns || config.tile.several_items) p.ticket = workspace.take<std::int32_t>(1);
 
   const bool partial = head_items != a.heads_kv;
   // Items of scattered keys write active keys only, which the reduction knows where there are key_ends.
@@ -410,9 +424,8 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
     p.d_v_partial = workspace.take<float>(head_items * p.key_rows * a.head_dim);
   }
   lay_out_bias_gradient(call, workspace, a, config);
-  if (is_deterministic(a)) {
+  if (in_turns)
     p.d_q_turns = workspace.take<std::int32_t>(a.heads * p.scratch_rows / (tile.cta_pair ? kPairTurnRows : kTurnRows));
-  }
   call.cleared_end = workspace.used();
   prepare_items(p);
   call.bytes = std::max(workspace.used(), kAlignment);

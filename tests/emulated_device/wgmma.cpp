@@ -148,10 +148,15 @@ bool is_pending(const Warp& warp, const float* d) {
   });
 }
 
+/// A warpgroup is four warps, of which the first's number is a multiple of four.
+bool is_in_no_warpgroup(const Warp& warp) {
+  return static_cast<std::size_t>(warp.number) / 4 * 4 + 4 > warp.cta->warps.size();
+}
+
 /// The last lane of a warp issues the product of all.
 void issue(Slot* slots) {
   Warp& warp = *running().warp;
-  if (warp.lanes != ~0u || warp.cta->warps.size() % 4 != 0) fail("wgmma without a warpgroup");
+  if (warp.lanes != ~0u || is_in_no_warpgroup(warp)) fail("wgmma without a warpgroup");
   if (!warp.fenced) fail("wgmma without wgmma.fence after the last wait");
   PendingProduct product{};
   product.what = take<Product>(slots[0]);

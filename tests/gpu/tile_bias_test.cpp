@@ -237,6 +237,30 @@ TEST_CASE("a moved tile bias where the heads of a KV head share an item", "[tile
   check_moved(spec);
 }
 
+TEST_CASE("dQ of a tile bias's gradient where each head has keys of its own", "[tile-bias]") {
+  struct Case {
+    int head_dim;
+    std::int64_t seqlen_q, seqlen_k;
+    bool causal;
+    std::int64_t window_left, window_right;
+  };
+  // Tiles of queries without a key, with keys from the middle on, and with the last few keys alone.
+  const Case cases[] = {{128, 300, 200, true, -1, -1}, {128, 129, 328, false, 70, 5},  {104, 64, 64, false, -1, -1},
+                        {192, 300, 136, true, -1, -1}, {192, 257, 456, false, 0, 0},   {136, 63, 65, true, -1, -1},
+                        {256, 150, 328, true, 40, -1}, {256, 300, 64, false, 200, 10}, {224, 128, 200, false, -1, -1}};
+  for (const Case& c : cases) {
+    ProblemSpec spec = problem(c.head_dim, c.seqlen_q, c.seqlen_k);
+    spec.heads_kv = spec.heads;
+    spec.causal = c.causal;
+    spec.window_left = c.window_left;
+    spec.window_right = c.window_right;
+    spec.random_out = true;
+    check_moved_in_both_types(spec);
+    spec.deterministic = true;
+    check_moved(spec);
+  }
+}
+
 TEST_CASE("a tile bias whose heads or sequences have the stride 0", "[tile-bias]") {
   for (const bool heads : {false, true}) {
     ProblemSpec spec = problem(128);

@@ -174,6 +174,14 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   return layout;
 }
 
+/// Whether a kernel can leave dQ to one behind it, which multiplies the gradient of a tile bias by K: where that
+/// gradient is dS. With fewer columns adding to dQ takes less than reading dS once more
+/// (runtime/kernels/hopper/NOTES.md).
+constexpr bool multiplies_bias_gradient(const KernelConfig& config) {
+  return config.tile.family == KernelFamily::hopper && config.bias == BiasKind::tile && !config.softcap &&
+         config.head_dim >= 128;
+}
+
 /// Bytes of shared memory that a CTA needs.
 constexpr int shared_memory_bytes(const KernelConfig& config) {
   return config.tile.family == KernelFamily::hopper ? hopper_shared_memory(config).total()

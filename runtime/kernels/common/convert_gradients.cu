@@ -83,8 +83,10 @@ __global__ void __launch_bounds__(kThreads)
 template <DataType Type>
 cudaError_t launch_convert_gradients(const BackwardParameters& p, int bucket, bool first, cudaStream_t stream) {
   const unsigned pieces = add_pieces_blocks(p);
-  const unsigned blocks =
-      pieces + static_cast<unsigned>(convert_blocks(p, bucket)) * static_cast<unsigned>(p.batch * p.heads);
+  const unsigned blocks_of_d_query = p.d_q_scratch == nullptr ? 0
+                                                              : static_cast<unsigned>(convert_blocks(p, bucket)) *
+                                                                    static_cast<unsigned>(p.batch * p.heads);
+  const unsigned blocks = pieces + blocks_of_d_query;
   if (blocks == 0) return cudaSuccess;
   const auto kernel = pieces > 0 ? convert_gradients_kernel<Type, true> : convert_gradients_kernel<Type, false>;
   return launch_kernel(kernel, Grid(blocks).launched_early(p.early_launches), kThreads, 0, stream, p, bucket, first);

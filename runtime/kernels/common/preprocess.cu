@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + first_row) * bucket);
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i, scratch += kRowStep * (bucket / 4)) {
-    if (first_row + i * kRowStep >= padded) break;
+    if (first_row + i * kRowStep >= padded || p.d_q_scratch == nullptr) break;
 #pragma unroll 1
     for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
   }

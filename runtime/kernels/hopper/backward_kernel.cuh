@@ -52,7 +52,7 @@ class Backward {
       if (warp == 0) {
         if (threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
       } else if (warp <= G::kConsumers) {
-        DQueryReducer<kConfig>(p, maps, shared_, state, warp - 1).run();
+        reduce(warp - 1);
       } else if constexpr (G::kSeveralItems) {
         ItemFinder<kConfig>(p, state).run();
       } else {
@@ -60,7 +60,7 @@ class Backward {
       }
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
-      Consumer<kConfig>(p, maps, shared_, state, warpgroup - 1).run();
+      consume(warpgroup - 1);
     }
   }
 
@@ -75,6 +75,23 @@ class Backward {
   __device__ __forceinline__ int bias_gradient_warps() const {
     if (!stores_bias_gradient()) return 0;
     return G::kConsumers + (p.bias_gradient == BiasGradient::store_16bit ? 0 : 1);
+  }
+
+  /// Whether dQ is added up here, not computed of dBias by another kernel.
+  __device__ __forceinline__ bool adds_d_query() const {
+    return !kMultipliesBiasGradient<kConfig> || p.d_q_scratch != nullptr;
+  }
+
+  __device__ __forceinline__ void consume(int consumer) {
+    if constexpr (kMultipliesBiasGradient<kConfig>)
+      if (!adds_d_query()) return Consumer<kConfig, false>(p, maps, shared_, state, consumer).run();
+    Consumer<kConfig>(p, maps, shared_, state, consumer).run();
+  }
+  __device__ __forceinline__ void reduce(int consumer) {
+    DQueryReducer<kConfig> reducer(p, maps, shared_, state, consumer);
+    if constexpr (kMultipliesBiasGradient<kConfig>)
+      if (!adds_d_query()) return reducer.run_without_d_query();
+    reducer.run();
   }
 
   /// Finds the item of a CTA that takes one only.
@@ -120,7 +137,8 @@ class Backward {
     for (int i = 0; i < G::kDScoreStages; ++i) {
       for (int consumer = 0; consumer < G::kConsumers; ++consumer) initialise(state.d_score_stored[consumer][i], 4);
       initialise(state.d_score_full[i], G::kConsumers);
-      initialise(state.d_score_empty[i], G::kConsumerWarps + (G::kOwnBiasRing ? 0 : bias_gradient_warps()));
+      initialise(state.d_score_empty[i],
+                 (adds_d_query() ? G::kConsumerWarps : 0) + (G::kOwnBiasRing ? 0 : bias_gradient_warps()));
     }
     if constexpr (kTileBias)
       for (int i = 0; i < G::kBiasStages; ++i) {

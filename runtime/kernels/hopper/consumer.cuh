@@ -29,7 +29,8 @@
 
 namespace flashdma_bwd::hopper {
 
-template <KernelConfig kConfig>
+/// `kAddsDQuery`: else another kernel computes dQ of a tile bias's gradient, which dS is.
+template <KernelConfig kConfig, bool kAddsDQuery = true>
 class Consumer {
   using G = Geometry<kConfig>;
   using State = typename G::State;
@@ -157,6 +158,7 @@ class Consumer {
       }
       write_gradients(i - 1, d_k, d_v);
     }
+    if constexpr (!kAddsDQuery) return free_d_query_buffer();  // shared memory must outlive the copies
     // Read anew, for the registers that it would take through the loop.
     if constexpr (!G::kSeveralItems) i = __reduce_max_sync(0xffffffffu, state.step_counts[0]);
     if (i > 0) {
@@ -488,10 +490,12 @@ class Consumer {
     differentiate(i, probability, d_score, d_scores, sums);
     const bool d_scores_came = store_d_scores(i, d_scores, sums);
 
-    if (i > 0) wait_for_d_scores(i - 1, d_scores_came);
+    if constexpr (kAddsDQuery)
+      if (i > 0) wait_for_d_scores(i - 1, d_scores_came);
     ptx::wgmma_fence();
-    DQuery d_q;
-    start_d_query(i - 1, last_slot, d_q);  // before the first step of whatever is there; it is not used
+    [[maybe_unused]] DQuery d_q;
+    // Before the first step of whatever is there; it is not used.
+    if constexpr (kAddsDQuery) start_d_query(i - 1, last_slot, d_q);
     const std::uint32_t queries = query_tile(i);
     const std::uint32_t d_outs = d_out_tile(i);
     using Product = ptx::Wgmma<kD, kBf16>;
@@ -503,8 +507,9 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
-    const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
     const RingPosition<G::kQueryStages> next(i + 1);
+    if constexpr (!kAddsDQuery) return has_come(state.query_full[next.stage], next.parity);
+    const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
     bool goes_on = false;
     if constexpr (kLeavesOut) {
       // Asked here, and not behind the stores of dQ, so that the answers are there before these are done.
@@ -701,7 +706,7 @@ class Consumer {
         if (k == kM / 32 - 1) sums.exchange();
     }
     const DScoreRing last(i - 1);
-    const bool came = has_come(state.d_score_full[last.stage], last.parity);
+    const bool came = kAddsDQuery && has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
     arrive(state.d_score_stored[consumer_][ring.stage]);
     if constexpr (kSumsOfKeys) sums.store();
@@ -811,7 +816,7 @@ class Consumer {
     using Tile = PanelTile<16, kD>;
     static_assert(Tile::kBytes <= G::kDQueryBytes / 4);
     const std::uint32_t staging = shared_ + G::kDQuery + consumer_ * G::kDQueryBytes + warp() * (G::kDQueryBytes / 4);
-    wait(state.d_query_empty[consumer_], i & 1);
+    if constexpr (kAddsDQuery) wait(state.d_query_empty[consumer_], i & 1);
     write_key_gradient_rows<Tile, kType>(p, item, p.d_v, maps.d_v, d_v, staging, 0, row);
     constexpr bool kBothFit = 2 * Tile::kBytes <= G::kDQueryBytes / 4;
     if constexpr (!kBothFit) wait_for_gradient_stores();

@@ -14,6 +14,10 @@ enum class DQueryShare {
   columns,  ///< each takes all queries and an equal part of the head dim
 };
 
+/// A constant, for device code calls no functions of the host's.
+template <KernelConfig kConfig>
+inline constexpr bool kMultipliesBiasGradient = multiplies_bias_gradient(kConfig);
+
 /// What the producer tells the others about a step.
 struct StepInfo {
   int first_query;

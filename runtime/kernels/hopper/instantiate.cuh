@@ -10,6 +10,7 @@
 #include "common/launch_order.cuh"
 #include "hopper/backward_kernel.cuh"
 #include "hopper/pair/backward_kernel.cuh"
+#include "hopper/query_gradient.cuh"
 #include "hopper/transposed/backward_kernel.cuh"
 
 namespace flashdma_bwd::hopper {
@@ -60,8 +61,24 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
   if (const cudaError_t error = encode_tensor_maps(maps, parameters, kBoxes); error != cudaSuccess) return error;
   const int ctas = kConfig.tile.several_items ? std::min(parameters.ctas, parameters.running) : parameters.ctas;
   const Grid grid{static_cast<unsigned>(ctas) * kCtas, kCtas};
-  return launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,
-                       shared_memory_bytes(kConfig), stream, parameters, maps);
+  if (const cudaError_t error = launch_kernel(kernel, grid.launched_early(parameters.early_launches), G::kThreads,
+                                              shared_memory_bytes(kConfig), stream, parameters, maps);
+      error != cudaSuccess)
+    return error;
+  if constexpr (multiplies_bias_gradient(kConfig))
+    if (parameters.d_q_scratch == nullptr)
+      return launch_query_gradient<kConfig.data_type, kConfig.head_dim>(parameters, stream);
+  return cudaSuccess;
+}
+
+template <KernelConfig kConfig, class Kernel>
+cudaError_t prepare(Kernel* kernel) {
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_memory_bytes(kConfig));
+      error != cudaSuccess)
+    return error;
+  if constexpr (multiplies_bias_gradient(kConfig)) return prepare_query_gradient<kConfig.data_type, kConfig.head_dim>();
+  return cudaSuccess;
 }
 
 }  // namespace flashdma_bwd::hopper
@@ -75,8 +92,7 @@ cudaError_t launch(Kernel* kernel, const BackwardParameters& parameters, cudaStr
     ::flashdma_bwd::hopper::run_backward<__VA_ARGS__>(parameters, maps, shared);                         \
   }                                                                                                      \
   cudaError_t name##_prepare() {                                                                         \
-    return cudaFuncSetAttribute(name, cudaFuncAttributeMaxDynamicSharedMemorySize,                       \
-                                ::flashdma_bwd::shared_memory_bytes(__VA_ARGS__));                       \
+    return ::flashdma_bwd::hopper::prepare<__VA_ARGS__>(name);                                           \
   }                                                                                                      \
   cudaError_t name##_launch(const ::flashdma_bwd::BackwardParameters& parameters, cudaStream_t stream) { \
     if (const cudaError_t error = name##_prepare(); error != cudaSuccess) return error;                  \

@@ -236,6 +236,18 @@ class DQueryReducer {
         consumer_(consumer),
         bias_floats_(parameters, shared, shared_state) {}
 
+  /// Where another kernel computes dQ of dBias: stores that only.
+  __device__ __forceinline__ void run_without_d_query() const {
+    const int lane = ptx::fresh_thread_index() % 32;
+    const int steps = steps_of_item(0);
+    for (int i = 0; i < steps; ++i) {
+      acknowledge_d_scores(i, lane);
+      if (lane == kBiasLane && i > 0) give_back_bias<1>(i - 1);
+    }
+    // Shared memory must outlive the copies.
+    if (lane == kBiasLane) ptx::cp_async_bulk_wait_group();
+  }
+
   __device__ __forceinline__ void run() {
     const int lane = ptx::fresh_thread_index() % 32;
     const std::uint32_t full = ptx::shared_address(&state.d_query_full[consumer_]);

@@ -37,6 +37,17 @@ struct Extents {
   int batch;  ///< of a tensor that is not packed
 };
 
+Extents key_extents(const BackwardParameters& p) {
+  return {p.cu_seqlens_k != nullptr, p.seqlen_k, p.key_rows, p.head_dim, p.heads_kv, p.batch};
+}
+/// Broadcast heads and sequences are one.
+Extents pair_extents(const BackwardParameters& p, const PairView& pairs) {
+  return {false, p.seqlen_q, 0, p.seqlen_k, p.heads / pairs.heads_per_head, pairs.stride_batch == 0 ? 1 : p.batch};
+}
+TensorView rows_of(const PairView& pairs) {
+  return {pairs.data, pairs.stride_batch, pairs.stride_row, pairs.stride_head};
+}
+
 CUtensorMapDataType data_type_of(const BackwardParameters& p) {
   return p.data_type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
 }
@@ -122,7 +133,7 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   Encode encode = nullptr;
   if (const cudaError_t error = find_encode(encode); error != cudaSuccess) return error;
   const Extents queries{p.cu_seqlens_q != nullptr, p.seqlen_q, p.packed_rows_q, p.head_dim, p.heads, p.batch};
-  const Extents keys{p.cu_seqlens_k != nullptr, p.seqlen_k, p.key_rows, p.head_dim, p.heads_kv, p.batch};
+  const Extents keys = key_extents(p);
   cudaError_t error = cudaSuccess;
   const auto run = [&](CUtensorMap& map, const TensorView& tensor, const Extents& extents, const MapBox& panel) {
     if (error == cudaSuccess) error = encode_map(encode, map, p, tensor, extents, panel);
@@ -138,13 +149,21 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   if (error == cudaSuccess && boxes.mask.rows != 0 && p.mask_words != nullptr && p.query_atoms > 0)
     error = encode_mask_map(encode, maps.mask, p, boxes.mask);
   if (boxes.pair.rows == 0) return error;
-  // Broadcast heads and sequences are one.
-  const Extents pairs{
-      false, p.seqlen_q, 0, p.seqlen_k, p.heads / p.bias.heads_per_head, p.bias.stride_batch == 0 ? 1 : p.batch};
-  run(maps.bias, {p.bias.data, p.bias.stride_batch, p.bias.stride_row, p.bias.stride_head}, pairs, boxes.pair);
+  run(maps.bias, rows_of(p.bias), pair_extents(p, p.bias), boxes.pair);
   if (error == cudaSuccess && p.bias_gradient == BiasGradient::store_16bit)
     error = encode_gradient_map(encode, maps.d_bias, p, boxes.pair);
   return error;
+}
+
+cudaError_t encode_query_gradient_maps(QueryGradientMaps& maps, const BackwardParameters& p, const MapBox& d_bias,
+                                       const MapBox& key) {
+  Encode encode = nullptr;
+  if (const cudaError_t error = find_encode(encode); error != cudaSuccess) return error;
+  if (const cudaError_t error =
+          encode_map(encode, maps.d_bias, p, rows_of(p.d_bias), pair_extents(p, p.d_bias), d_bias);
+      error != cudaSuccess)
+    return error;
+  return encode_map(encode, maps.k, p, p.k, key_extents(p), key);
 }
 
 }  // namespace flashdma_bwd::hopper

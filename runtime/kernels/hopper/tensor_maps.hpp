@@ -37,6 +37,11 @@ struct TensorMaps {
   CUtensorMap bias, d_bias;  ///< of a kernel with a tile bias; d_bias if its gradient is wanted
 };
 
+/// Of dQ's kernel where dQ is the product of dBias and K.
+struct QueryGradientMaps {
+  CUtensorMap d_bias, k;
+};
+
 /// What a copy brings: a panel of a tile, see panel_tile.hpp.
 struct MapBox {
   int rows;
@@ -59,5 +64,9 @@ FLASHDMA_HOST_DEVICE constexpr int start_inside(int first, int end, int instead)
 /// Fills the maps of a call. cudaErrorInvalidValue: a stride is 2^40 bytes or longer, or the kernel has a tile bias and
 /// the problem not `bias_copies`.
 cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& parameters, const MapBoxes& boxes);
+
+/// The same of dQ's kernel, by which dBias is read as a tile bias is.
+cudaError_t encode_query_gradient_maps(QueryGradientMaps& maps, const BackwardParameters& parameters,
+                                       const MapBox& d_bias, const MapBox& key);
 
 }  // namespace flashdma_bwd::hopper

@@ -51,9 +51,9 @@ class Backward {
       if (in_turns && warp % 2 == 1)
         DQueryReducer<kConfig>(p, shared_, state, rank).run_in_turns(warp / 2);
       else if (warp == 3)
-        DQueryReducer<kConfig>(p, shared_, state, rank).run();
+        reduce();
       else if (kTileBias && warp == 2)
-        DScoreSender<kConfig>(p, maps, shared_, state, rank).run();
+        send();
       else if (kTileBias && warp == 0)
         load_and_clear(in_turns);
       else if (threadIdx.x % 32 == 0) {
@@ -67,11 +67,37 @@ class Backward {
       __syncwarp();
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
-      if (warpgroup == 1)
-        ValueOwner<kConfig>(p, maps, shared_, state).run();
-      else
-        KeyOwner<kConfig>(p, maps, shared_, state).run();
+      consume(warpgroup == 1);
     }
+  }
+
+  /// Whether dQ is added up here, not computed of dBias by another kernel.
+  __device__ __forceinline__ bool adds_d_query() const {
+    return !kMultipliesBiasGradient<kConfig> || p.d_q_scratch != nullptr;
+  }
+
+  __device__ __forceinline__ void consume(bool values) {
+    if constexpr (kMultipliesBiasGradient<kConfig>)
+      if (!adds_d_query()) return consume<false>(values);
+    consume<true>(values);
+  }
+  template <bool kAddsDQuery>
+  __device__ __forceinline__ void consume(bool values) {
+    if (values)
+      ValueOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
+    else
+      KeyOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
+  }
+
+  __device__ __forceinline__ void reduce() const {
+    if (adds_d_query()) DQueryReducer<kConfig>(p, shared_, state, rank).run();
+  }
+  __device__ __forceinline__ void send() const {
+    DScoreSender<kConfig> sender(p, maps, shared_, state, rank);
+    if (adds_d_query())
+      sender.run();
+    else if (threadIdx.x % 32 == 0)
+      sender.run_without_sending();
   }
 
   __device__ __forceinline__ void work_without_keys() const {
@@ -185,7 +211,7 @@ class Backward {
     }
     for (int i = 0; i < G::kDScoreStages; ++i) {
       initialise(state.d_score_full[i], kWarps);
-      initialise(state.d_score_empty[i], 2 * kWarps + 1);  // and the sender
+      initialise(state.d_score_empty[i], (adds_d_query() ? 2 * kWarps : 0) + 1);  // and the sender
     }
     for (int i = 0; i < G::kOtherDScoreStages; ++i) {
       initialise(state.other_d_score_full[i], 1);  // announces the other CTA's bytes

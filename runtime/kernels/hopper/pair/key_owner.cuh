@@ -6,8 +6,8 @@
 
 namespace flashdma_bwd::hopper::pair {
 
-/// dP, dS and dK.
-template <KernelConfig kConfig>
+/// dP, dS and dK. `kAddsDQuery`: and a share of dQ.
+template <KernelConfig kConfig, bool kAddsDQuery = true>
 class KeyOwner : Consumer<kConfig, Role::key> {
   using Base = Consumer<kConfig, Role::key>;
   using Base::kD;
@@ -50,6 +50,11 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       bool probabilities_came = start_d_probability(0, d_score, false);
       ptx::wgmma_wait_group<0>();
       for (int i = 0;;) {
+        if constexpr (!kAddsDQuery) {
+          probabilities_came = take_step_alone(i, i + 1 == steps, d_score, d_k, probabilities_came);
+          if (++i == steps) break;
+          continue;
+        }
         Operand d_scores;
         const bool buffer_came = differentiate(i, d_score, d_scores, probabilities_came);
         // D has been read, too, by all lanes.
@@ -79,7 +84,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         probabilities_came = start_d_probability(i, d_score, next_came);
         ptx::wgmma_wait_group<0>();
       }
-      this->finish_d_query(steps - 1);
+      if constexpr (kAddsDQuery) this->finish_d_query(steps - 1);
       if constexpr (kKeyBias) write_bias_sums();
     }
 #pragma unroll
@@ -90,6 +95,32 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   }
 
  private:
+  /// Step i without dQ, and dP^T of the next one, unless it is the last, behind the products of dK. Returns whether the
+  /// next step's P has come.
+  __device__ __forceinline__ bool take_step_alone(int i, bool last, Scores& d_score, Gradient& d_k,
+                                                  bool probabilities_came) {
+    Operand d_scores;
+    const bool buffer_came = differentiate(i, d_score, d_scores, probabilities_came);
+    // D has been read, too, by all lanes.
+    __syncwarp();
+    this->arrive_in_both(state.d_out_empty[DOutRing(i).stage]);
+    const bool queries_came = store_d_scores(i, d_scores, buffer_came);
+    const QueryRing query(i);
+    wait(state.query_full[query.stage], query.parity, queries_came);
+    ptx::wgmma_fence();
+    this->accumulate(d_k, d_scores, this->query_tile(i));
+    bool next_came = false;
+    if (last) {
+      ptx::wgmma_wait_group<0>();
+    } else {
+      next_came = start_d_probability(i + 1, d_score, false);
+      ptx::wgmma_wait_group<1>();
+    }
+    this->arrive_in_both(state.query_empty[query.stage]);
+    ptx::wgmma_wait_group<0>();
+    return next_came;
+  }
+
   /// Issues dP^T of step i. Returns whether the step's P has come.
   __device__ __forceinline__ bool start_d_probability(int i, Scores& d_probability, bool d_out_came) const {
     const DOutRing d_out(i);

@@ -156,9 +156,11 @@ class QueryLoader : Loader<kConfig> {
   }
   __device__ __forceinline__ void load_values_of_item() {
     const std::uint32_t full = ptx::shared_address(&state.value_full);
-    ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + G::OtherKeyTile::kBytes);
+    // For dQ.
+    const bool others_too = !kMultipliesBiasGradient<kConfig> || p.d_q_scratch != nullptr;
+    ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + (others_too ? G::OtherKeyTile::kBytes : 0));
     load_keys_of<typename G::ValueTile>(rank, maps.v, G::kValue, full, 0);
-    load_keys_of<typename G::OtherKeyTile>(rank ^ 1, maps.k, G::kOtherKey, full, rank * G::kDQueryHalf);
+    if (others_too) load_keys_of<typename G::OtherKeyTile>(rank ^ 1, maps.k, G::kOtherKey, full, rank * G::kDQueryHalf);
   }
 
   /// Keys of one of the CTAs, from a column on.
@@ -232,6 +234,20 @@ class DScoreSender {
     // Shared memory must outlive the copies.
     if constexpr (kTileBias)
       if (lane == 0) ptx::cp_async_bulk_wait_group_read();
+  }
+
+  /// Where another kernel computes dQ of dBias: stores that only. One thread.
+  __device__ __forceinline__ void run_without_sending() const {
+    const int steps = state.step_count;
+    for (int i = 0; i < steps; ++i) {
+      const RingPosition<G::kDScoreStages> ring(i);
+      ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_full[ring.stage]), ring.parity);
+      write_bias_gradient(i, 0);
+      ptx::cp_async_bulk_wait_group_read<1>();
+      if (i > 0)
+        ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_empty[RingPosition<G::kDScoreStages>(i - 1).stage]));
+    }
+    ptx::cp_async_bulk_wait_group_read();
   }
   static_assert(G::kOtherDScoreStages <= G::kDScoreStages);
 

@@ -6,8 +6,8 @@
 
 namespace flashdma_bwd::hopper::pair {
 
-/// S, P and dV.
-template <KernelConfig kConfig>
+/// S, P and dV. `kAddsDQuery`: and a share of dQ.
+template <KernelConfig kConfig, bool kAddsDQuery = true>
 class ValueOwner : Consumer<kConfig, Role::value> {
   using Base = Consumer<kConfig, Role::value>;
   using Base::kD;
@@ -48,6 +48,11 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       ptx::wgmma_wait_group<0>();
       wait(state.value_full, 0);  // the other CTA's keys
       for (int i = 0;;) {
+        if constexpr (!kAddsDQuery) {
+          take_step_alone(i, i + 1 == steps, scores, d_v);
+          if (++i == steps) break;
+          continue;
+        }
         Operand probabilities;
         const bool d_out_came = finish_scores(i, scores, probabilities);
         // LSE has been read, too, by all lanes.
@@ -76,13 +81,38 @@ class ValueOwner : Consumer<kConfig, Role::value> {
         start_scores(i, scores, next_came);
         ptx::wgmma_wait_group<0>();
       }
-      this->finish_d_query(steps - 1);
+      // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of, or
+      // before the last P was taken.
+      if constexpr (kAddsDQuery)
+        this->finish_d_query(steps - 1);
+      else
+        wait(state.probability_empty, (steps - 1) & 1);
     }
-    // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of.
     this->template write_gradient<typename G::ValueTile>(p.d_v, maps.d_v, true, d_v, shared_ + G::kValue);
   }
 
  private:
+  /// Step i without dQ, and S^T of the next one, unless it is the last, behind the products of dV.
+  __device__ __forceinline__ void take_step_alone(int i, bool last, Scores& scores, Gradient& d_v) {
+    Operand probabilities;
+    const bool d_out_came = finish_scores(i, scores, probabilities);
+    // LSE has been read, too, by all lanes.
+    __syncwarp();
+    this->arrive_in_both(state.query_empty[QueryRing(i).stage]);
+    const DOutRing d_out(i);
+    wait(state.d_out_full[d_out.stage], d_out.parity, d_out_came);
+    ptx::wgmma_fence();
+    this->accumulate(d_v, probabilities, this->d_out_tile(i));
+    if (last) {
+      ptx::wgmma_wait_group<0>();
+    } else {
+      start_scores(i + 1, scores, false);
+      ptx::wgmma_wait_group<1>();
+    }
+    this->arrive_in_both(state.d_out_empty[d_out.stage]);
+    ptx::wgmma_wait_group<0>();
+  }
+
   /// Issues S^T of step i.
   __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
     const QueryRing query(i);
