@@ -65,38 +65,32 @@ bool check_shape(const TableRow& row, Diagnostics& diagnostics) {
   return false;
 }
 
-/// Whether a kernel of one of the problems in `decided` has the bias, with or without a softcap.
-bool decides(const std::vector<Region>& decided, BiasKind bias, bool softcap) {
+/// Whether a kernel of one of the problems in `decided` has the bias.
+bool decides(const std::vector<Region>& decided, BiasKind bias) {
   for (const Region& region : decided)
     for (const DataType data_type : kDataTypes)
-      if (admits(region, data_type, bias, softcap)) return true;
+      for (const bool softcap : {false, true})
+        if (admits(region, data_type, bias, softcap)) return true;
   return false;
 }
 
 void check_bias(const TableRow& row, const std::vector<Region>& decided, Diagnostics& diagnostics) {
-  if (row.use.family == KernelFamily::hopper && reads(row.use, BiasKind::tile, false) &&
+  if (row.use.family == KernelFamily::hopper && reads(row.use, BiasKind::tile) &&
       std::ranges::any_of(decided, admits_uncopied_tile_bias))
     diagnostics.add(Rule::tile_bias, place_of(row, "family"),
                     "the row decides problems with a tile bias that kernels of the family hopper do not serve: they "
                     "move its tiles by tensor copies",
                     {"add `bias: [none, key_vector]` to its `when`, and for `bias: tile, bias_copies: true` a row of "
                      "its own; a row of the family ampere serves the rest"});
-  for (const bool softcap : {false, true}) {
-    if (reads(row.use, BiasKind::tile, softcap) || !decides(decided, BiasKind::tile, softcap)) continue;
-    const bool without_softcap = reads(row.use, BiasKind::tile, false);
-    const std::string field = row.use.several_items       ? "several_items"
-                              : row.use.skip_empty_halves ? "skip_empty_halves"
-                              : row.use.cta_pair          ? "cta_pair"
-                                                          : "block_n";
-    const std::string kernels = field == "block_n" ? "block_n " + number(row.use.block_n) : field;
-    diagnostics.add(
-        Rule::tile_bias, place_of(row, field),
-        "the row decides problems with a tile bias" + std::string(without_softcap ? " and a softcap" : "") +
-            ", which kernels of " + kernels + " do not read",
-        {"put a row with another tile for `bias: tile" + std::string(without_softcap ? ", softcap: true" : "") +
-         "` before it, or add `bias: [none, key_vector]` to its `when`"});
-    return;
-  }
+  if (reads(row.use, BiasKind::tile) || !decides(decided, BiasKind::tile)) return;
+  const std::string field = row.use.several_items       ? "several_items"
+                            : row.use.skip_empty_halves ? "skip_empty_halves"
+                                                        : "block_n";
+  const std::string kernels = field == "block_n" ? "block_n " + number(row.use.block_n) : field;
+  diagnostics.add(Rule::tile_bias, place_of(row, field),
+                  "the row decides problems with a tile bias, which kernels of " + kernels + " do not read",
+                  {"put a row with another tile for `bias: tile` before it, or add `bias: [none, key_vector]` to its "
+                   "`when`"});
 }
 
 void check_threads(const TableRow& row, const ArchitectureSpec& spec, Diagnostics& diagnostics) {

@@ -71,7 +71,8 @@ TEST_CASE(
   CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).tile_bias == 64 * 64 * 2);
   CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).d_query == 64 * (256 / 8) * 4);
   CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).state == 1024);  // and the item whose zeros are written
-  CHECK(shared_memory_bytes(pair(256, BiasKind::tile)) == 231168);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::tile)).total() == 231168);
+  CHECK(shared_memory_bytes(pair(256, BiasKind::tile, true)) == 231168);  // slopes take the place of biases
   CHECK(232192 <= kSharedMemoryOf90);
   CHECK(hopper_shared_memory(pair(192, BiasKind::tile)).d_query == 64 * (192 / 4) * 4);
 }
@@ -133,6 +134,42 @@ TEST_CASE("a tile bias makes the ring of dS longer by the room that there is, an
   config.tile.q_stages = 3;
   CHECK(hopper_shared_memory(config).tile_bias == 128 * 128 * 2);  // too much then, as the total says
   CHECK(shared_memory_bytes(config) > kSharedMemoryOf90);
+}
+
+TEST_CASE(
+    "a pair of CTAs that leaves dQ to another kernel has more buffers of Q and dO, and nothing of the other CTA") {
+  for (const int head_dim : {192, 256}) {
+    const KernelConfig config = pair(head_dim, BiasKind::tile);
+    const HopperSharedMemory with = hopper_shared_memory(config);
+    const HopperSharedMemory without = hopper_shared_memory(config, false);
+    const int buffers = head_dim == 192 ? 3 : 2;
+    CHECK(without.key == 64 * head_dim * 2);
+    CHECK(without.query == buffers * 64 * head_dim * 2);
+    CHECK(without.d_out == without.query);
+    CHECK(without.d_query == 0);
+    CHECK(without.d_score == 2 * 64 * 64 * 2);
+    CHECK(without.statistics == 2 * buffers * 64 * 4);
+    CHECK(without.tile_bias == with.tile_bias);
+    CHECK(shared_memory_bytes(config) == std::max(with.total(), without.total()));
+    CHECK(shared_memory_bytes(config) <= kSharedMemoryOf90);
+  }
+  // One more of either would not fit.
+  CHECK(hopper_shared_memory(pair(192, BiasKind::tile), false).total() + 64 * 192 * 2 > kSharedMemoryOf90);
+  CHECK(hopper_shared_memory(pair(256, BiasKind::tile), false).total() + 64 * 256 * 2 > kSharedMemoryOf90);
+}
+
+TEST_CASE("a kernel leaves dQ to another where a tile bias's gradient is dS, from 128 columns on") {
+  CHECK(multiplies_bias_gradient(pair(256, BiasKind::tile)));
+  CHECK_FALSE(multiplies_bias_gradient(pair(256, BiasKind::tile, true)));
+  CHECK_FALSE(multiplies_bias_gradient(pair(256, BiasKind::key_vector)));
+  KernelConfig config = pair(128, BiasKind::tile);
+  config.tile.cta_pair = false;
+  CHECK(multiplies_bias_gradient(config));
+  config.head_dim = 96;
+  CHECK_FALSE(multiplies_bias_gradient(config));
+  config.head_dim = 128;
+  config.tile.family = KernelFamily::ampere;
+  CHECK_FALSE(multiplies_bias_gradient(config));
 }
 
 TEST_CASE("with a softcap a tile bias has a ring of its own, of two buffers beside those of dS") {

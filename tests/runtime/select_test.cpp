@@ -202,9 +202,9 @@ TEST_CASE("on sm90 the head dim decides who shares an item above 128, unless the
     INFO(problem_description(problem));
     REQUIRE(result.status == SelectionStatus::ok);
     REQUIRE(result.config.architecture == Architecture::sm90);
-    // Of tile biases they have those that tensor copies move, above 128 without a softcap.
+    // Of tile biases they have those that tensor copies move.
     const bool tile = problem.bias == BiasKind::tile;
-    const bool hopper = problem.head_dim > 128 && (!tile || (problem.bias_copies && !problem.softcap));
+    const bool hopper = problem.head_dim > 128 && (!tile || problem.bias_copies);
     // Up to 192, without a mask, one CTA holds transposed gradients of 96 keys, but not with a key bias and a softcap.
     const bool both = problem.bias == BiasKind::key_vector && problem.softcap;
     const bool transposed = hopper && problem.head_dim <= 192 && !tile && !both && !problem.masked;
@@ -223,8 +223,7 @@ TEST_CASE("on sm90 kernels of the Hopper family have the tile biases that tensor
     const SelectionResult result = select_kernel(kH100, problem, generated_rows());
     INFO(problem_description(problem));
     REQUIRE(result.status == SelectionStatus::ok);
-    const bool moved = problem.bias_copies && (problem.head_dim <= 128 || !problem.softcap);
-    REQUIRE(result.config.tile.family == (moved ? KernelFamily::hopper : KernelFamily::ampere));
+    REQUIRE(result.config.tile.family == (problem.bias_copies ? KernelFamily::hopper : KernelFamily::ampere));
   }
 }
 

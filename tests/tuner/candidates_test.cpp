@@ -51,7 +51,7 @@ TEST_CASE("every candidate passes the closed formulas", "[candidates]") {
           CHECK(names.insert(configuration_name(kernel)).second);
           CHECK(runs_on(tile.family, spec.architecture));
           CHECK(tile_shape_violation(tile, head_dim) == nullptr);
-          CHECK(reads(tile, problem.bias, problem.softcap));
+          CHECK(reads(tile, problem.bias));
           CHECK(threads_per_block(tile) <= spec.threads_per_block);
           CHECK(shared_memory_bytes(kernel) <= spec.shared_memory_per_block);
           CHECK(estimated_registers(kernel) <= std::min(available_registers(tile), spec.registers_per_thread));

@@ -85,6 +85,14 @@ constexpr int pair_d_query_part(const KernelConfig& config) {
   return config.head_dim / (no_room ? 16 : 8);
 }
 
+/// Whether a kernel can leave dQ to one behind it, which multiplies the gradient of a tile bias by K: where that
+/// gradient is dS. With fewer columns adding to dQ takes less than reading dS once more
+/// (runtime/kernels/hopper/NOTES.md).
+constexpr bool multiplies_bias_gradient(const KernelConfig& config) {
+  return config.tile.family == KernelFamily::hopper && config.bias == BiasKind::tile && !config.softcap &&
+         config.head_dim >= 128;
+}
+
 /// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Buffers of the ring of dS with a tile bias, whose tiles are loaded into them: as many as there is room for, but no
@@ -93,6 +101,12 @@ inline constexpr int kMostTileBiasStages = 4;
 inline constexpr int kFewestTileBiasStages = 3;
 /// Buffers of a tile bias's own ring: with a softcap its gradient is not dS.
 inline constexpr int kTileBiasRingStages = 2;
+
+/// Buffers of Q and of dO of a pair of CTAs that leaves dQ to another kernel: as many as what dQ does not need leaves
+/// room for, but no more than three of each.
+constexpr int pair_buffers_without_d_query(const KernelConfig& config) {
+  return config.head_dim > 192 ? 2 : 3;
+}
 
 /// The same for the Hopper family. The parts up to tile_bias, and `probability`, begin at multiples of 1024 bytes; the
 /// kernels that have the latter place it before `mask`.
@@ -122,7 +136,9 @@ struct HopperSharedMemory {
   }
 };
 
-constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
+/// `adds_d_query` false: of a pair of CTAs that leaves dQ to another kernel, see multiplies_bias_gradient(), which has
+/// none of the other CTA's keys and dS.
+constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config, bool adds_d_query = true) {
   const TileConfig& tile = config.tile;
   HopperSharedMemory layout;
   const int keys = keys_per_block(tile);
@@ -144,6 +160,14 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
     }
     layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 4 : 2);
     if (key_bias) layout.bias = keys * 4 + kWarpgroupThreads * 8;
+    if (!adds_d_query) {
+      const int buffers = pair_buffers_without_d_query(config);
+      layout.key = keys * config.head_dim * 2;
+      layout.query = layout.d_out = buffers * tile.block_m * config.head_dim * 2;
+      layout.d_score = tile.ds_stages * tile.block_m * keys * 2;
+      layout.d_query = 0;
+      layout.statistics = 2 * buffers * tile.block_m * 4;
+    }
   } else if (accumulates_transposed(tile)) {
     layout.d_query = 2 * tile.block_m * transposed_d_query_part(config) * 4;
     layout.probability = tile.block_m * keys * (config.softcap && key_bias ? 6 : 4);
@@ -174,18 +198,12 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config) {
   return layout;
 }
 
-/// Whether a kernel can leave dQ to one behind it, which multiplies the gradient of a tile bias by K: where that
-/// gradient is dS. With fewer columns adding to dQ takes less than reading dS once more
-/// (runtime/kernels/hopper/NOTES.md).
-constexpr bool multiplies_bias_gradient(const KernelConfig& config) {
-  return config.tile.family == KernelFamily::hopper && config.bias == BiasKind::tile && !config.softcap &&
-         config.head_dim >= 128;
-}
-
 /// Bytes of shared memory that a CTA needs.
 constexpr int shared_memory_bytes(const KernelConfig& config) {
-  return config.tile.family == KernelFamily::hopper ? hopper_shared_memory(config).total()
-                                                    : ampere_shared_memory(config).total();
+  if (config.tile.family == KernelFamily::ampere) return ampere_shared_memory(config).total();
+  const int bytes = hopper_shared_memory(config).total();
+  const bool both = config.tile.cta_pair && multiplies_bias_gradient(config);
+  return both ? std::max(bytes, hopper_shared_memory(config, false).total()) : bytes;
 }
 
 /// Threads among which the accumulators are spread.

@@ -25,7 +25,12 @@ __device__ __forceinline__ void run_backward(const BackwardParameters& parameter
                                              unsigned char* shared) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   wait_for_predecessor();
-  if constexpr (kConfig.tile.cta_pair)
+  if constexpr (kConfig.tile.cta_pair && kMultipliesBiasGradient<kConfig>) {
+    if (parameters.d_q_scratch == nullptr)
+      pair::Backward<kConfig, false>(parameters, maps, shared).run();
+    else
+      pair::Backward<kConfig>(parameters, maps, shared).run();
+  } else if constexpr (kConfig.tile.cta_pair)
     pair::Backward<kConfig>(parameters, maps, shared).run();
   else if constexpr (kTransposed<kConfig>)
     transposed::Backward<kConfig>(parameters, maps, shared).run();

@@ -53,11 +53,10 @@ constexpr std::span<const TileField> tile_fields(KernelFamily family) {
   return kAmpereTileFields;
 }
 
-/// The kernels of several_items, of skip_empty_halves and of transposed gradients have no tile bias, those of two CTAs
-/// none with a softcap.
-constexpr bool reads(const TileConfig& tile, BiasKind bias, bool softcap) {
+/// The kernels of several_items, of skip_empty_halves and of transposed gradients have no tile bias.
+constexpr bool reads(const TileConfig& tile, BiasKind bias) {
   if (bias != BiasKind::tile) return true;
-  return !(tile.several_items || tile.skip_empty_halves || accumulates_transposed(tile) || (tile.cta_pair && softcap));
+  return !(tile.several_items || tile.skip_empty_halves || accumulates_transposed(tile));
 }
 
 }  // namespace flashdma_bwd

@@ -40,7 +40,6 @@ class Owner {
   static constexpr int kD = G::kD;
   static constexpr int kShare = static_cast<int>(kRole);  ///< of dQ
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
-  static_assert(!kTileBias || !kSoftcap);  // dS is what goes into the ring, and from there into dBias
 
   using DQuery = float[G::kDQueryColumns / 2];
   using QueryRing = RingPosition<G::kQueryStages>;

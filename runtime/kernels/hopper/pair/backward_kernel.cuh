@@ -14,9 +14,9 @@
 
 namespace flashdma_bwd::hopper::pair {
 
-template <KernelConfig kConfig>
+template <KernelConfig kConfig, bool kAddsDQuery = true>
 class Backward {
-  using G = Geometry<kConfig>;
+  using G = Geometry<kConfig, kAddsDQuery>;
   using State = typename G::State;
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
@@ -41,15 +41,16 @@ class Backward {
 
  private:
   __device__ __forceinline__ void work() {
-    if (state.item.active != nullptr) gather_keys();
+    if constexpr (kAddsDQuery)
+      if (state.item.active != nullptr) gather_keys();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
       const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
-      const bool in_turns = p.d_q_turns != nullptr;
+      const bool in_turns = kAddsDQuery && p.d_q_turns != nullptr;
       if (in_turns && warp % 2 == 1)
-        DQueryReducer<kConfig>(p, shared_, state, rank).run_in_turns(warp / 2);
+        reduce_in_turns(warp / 2);
       else if (warp == 3)
         reduce();
       else if (kTileBias && warp == 2)
@@ -60,44 +61,33 @@ class Backward {
         if (warp == 0)
           load(in_turns);
         else if (warp == 1)
-          DOutLoader<kConfig>(p, maps, shared_, state, rank).run();
+          DOutLoader<kConfig, kAddsDQuery>(p, maps, shared_, state, rank).run();
         else
-          DScoreSender<kConfig>(p, maps, shared_, state, rank).run();
+          DScoreSender<kConfig, kAddsDQuery>(p, maps, shared_, state, rank).run();
       }
       __syncwarp();
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
-      consume(warpgroup == 1);
+      if (warpgroup == 1)
+        ValueOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
+      else
+        KeyOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
     }
   }
 
-  /// Whether dQ is added up here, not computed of dBias by another kernel.
-  __device__ __forceinline__ bool adds_d_query() const {
-    return !kMultipliesBiasGradient<kConfig> || p.d_q_scratch != nullptr;
+  __device__ __forceinline__ void reduce_in_turns(int role) const {
+    if constexpr (kAddsDQuery) DQueryReducer<kConfig>(p, shared_, state, rank).run_in_turns(role);
   }
-
-  __device__ __forceinline__ void consume(bool values) {
-    if constexpr (kMultipliesBiasGradient<kConfig>)
-      if (!adds_d_query()) return consume<false>(values);
-    consume<true>(values);
-  }
-  template <bool kAddsDQuery>
-  __device__ __forceinline__ void consume(bool values) {
-    if (values)
-      ValueOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
-    else
-      KeyOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
-  }
-
   __device__ __forceinline__ void reduce() const {
-    if (adds_d_query()) DQueryReducer<kConfig>(p, shared_, state, rank).run();
+    if constexpr (kAddsDQuery) DQueryReducer<kConfig>(p, shared_, state, rank).run();
   }
   __device__ __forceinline__ void send() const {
-    DScoreSender<kConfig> sender(p, maps, shared_, state, rank);
-    if (adds_d_query())
+    DScoreSender<kConfig, kAddsDQuery> sender(p, maps, shared_, state, rank);
+    if constexpr (kAddsDQuery) {
       sender.run();
-    else if (threadIdx.x % 32 == 0)
-      sender.run_without_sending();
+    } else {
+      if (threadIdx.x % 32 == 0) sender.run_without_sending();
+    }
   }
 
   __device__ __forceinline__ void work_without_keys() const {
@@ -108,15 +98,15 @@ class Backward {
   /// Q, with K and V; and dO where its loader's warp has another task. A tile's buffer is free in this order, too, so
   /// that neither load waits long for the other's. One thread.
   __device__ __forceinline__ void load(bool d_out_too) const {
-    QueryLoader<kConfig> queries(p, maps, shared_, state, rank);
+    QueryLoader<kConfig, kAddsDQuery> queries(p, maps, shared_, state, rank);
     if (!d_out_too) {
       queries.run([](int, int, const TileStep&) {});
       return;
     }
-    DOutLoader<kConfig> d_outs(p, maps, shared_, state, rank);
+    DOutLoader<kConfig, kAddsDQuery> d_outs(p, maps, shared_, state, rank);
     queries.run([&](int index, int head, const TileStep& step) { load_d_out(d_outs, index, head, step); });
   }
-  __device__ __forceinline__ void load_d_out(DOutLoader<kConfig>& d_outs, int index, int head,
+  __device__ __forceinline__ void load_d_out(DOutLoader<kConfig, kAddsDQuery>& d_outs, int index, int head,
                                              const TileStep& step) const {
     if (index == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.first_step_known));
     d_outs.load(index, head, step);
@@ -126,8 +116,8 @@ class Backward {
   /// no time for them.
   __device__ __forceinline__ void load_and_clear(bool d_out_too) const {
     if constexpr (kTileBias) {
-      QueryLoader<kConfig> queries(p, maps, shared_, state, rank);
-      DOutLoader<kConfig> d_outs(p, maps, shared_, state, rank);
+      QueryLoader<kConfig, kAddsDQuery> queries(p, maps, shared_, state, rank);
+      DOutLoader<kConfig, kAddsDQuery> d_outs(p, maps, shared_, state, rank);
       auto zeros = clearer();
       bool left = clears_bias_gradient();
       if (left && state.step_count == 0) zeros.start();
@@ -211,7 +201,7 @@ class Backward {
     }
     for (int i = 0; i < G::kDScoreStages; ++i) {
       initialise(state.d_score_full[i], kWarps);
-      initialise(state.d_score_empty[i], (adds_d_query() ? 2 * kWarps : 0) + 1);  // and the sender
+      initialise(state.d_score_empty[i], (kAddsDQuery ? 2 * kWarps : 0) + 1);  // and the sender
     }
     for (int i = 0; i < G::kOtherDScoreStages; ++i) {
       initialise(state.other_d_score_full[i], 1);  // announces the other CTA's bytes
@@ -229,7 +219,7 @@ class Backward {
     initialise(state.probability_empty, kWarpgroupThreads);
     if constexpr (kTileBias) {
       initialise(state.bias_full, 1);
-      initialise(state.bias_empty, kWarps);
+      initialise(state.bias_empty, G::kSlopesReplaceBiases ? 1 : kWarps);
     }
     ptx::fence_mbarrier_init();
     for (std::uint64_t& full : state.other_d_score_full)

@@ -23,9 +23,9 @@ namespace flashdma_bwd::hopper::pair {
 using owners::Role;
 
 /// What both roles do.
-template <KernelConfig kConfig, Role kRole>
-class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
-  using Base = owners::Owner<kConfig, Geometry<kConfig>, kRole>;
+template <KernelConfig kConfig, Role kRole, bool kAddsDQuery>
+class Consumer : protected owners::Owner<kConfig, Geometry<kConfig, kAddsDQuery>, kRole> {
+  using Base = owners::Owner<kConfig, Geometry<kConfig, kAddsDQuery>, kRole>;
 
  protected:
   using Base::Base;

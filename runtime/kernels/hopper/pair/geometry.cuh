@@ -14,6 +14,10 @@ namespace flashdma_bwd::hopper::pair {
 
 inline constexpr int kCtas = 2;
 
+/// A constant, for device code calls no functions of the host's.
+template <KernelConfig kConfig>
+inline constexpr int kPairBuffersWithoutDQuery = pair_buffers_without_d_query(kConfig);
+
 /// The CTA's number in its cluster. Not read from %cluster_ctarank: ptxas would take what follows from it for different
 /// in each thread, and compute no address in uniform registers (NOTES.md).
 __device__ __forceinline__ int cta_rank() {
@@ -50,7 +54,9 @@ struct State : BiasState<kTileBias> {
   bool probability_partial[4];  ///< by warp: some of the P that it hands over are of masked pairs
 };
 
-template <KernelConfig kConfig>
+/// `kAddsDQuery`: else another kernel computes dQ of a tile bias's gradient, which dS is. Then nothing goes from CTA to
+/// CTA but Q and dO, of which there are more buffers.
+template <KernelConfig kConfig, bool kAddsDQuery = true>
 struct Geometry {
   static constexpr TileConfig kTile = kConfig.tile;
   static_assert(tile_shape_violation(kTile, kConfig.head_dim) == nullptr);
@@ -60,8 +66,9 @@ struct Geometry {
   static constexpr int kD = kConfig.head_dim;
   static constexpr int kGradientBoxRows = 16;  ///< of what is stored of dK and dV at once: a warp's
   static constexpr int kThreads = threads_per_block(kTile);
-  static constexpr int kQueryStages = kTile.q_stages;
-  static constexpr int kDOutStages = kTile.do_stages;
+  static_assert(kAddsDQuery || kMultipliesBiasGradient<kConfig>);
+  static constexpr int kQueryStages = kAddsDQuery ? kTile.q_stages : kPairBuffersWithoutDQuery<kConfig>;
+  static constexpr int kDOutStages = kAddsDQuery ? kTile.do_stages : kPairBuffersWithoutDQuery<kConfig>;
   static constexpr int kDScoreStages = kTile.ds_stages;
   static_assert(kQueryStages + 3 <= kStepSlots);  // as in hopper/geometry.cuh
   static constexpr int kOtherDScoreStages = pair_other_d_score_stages(kConfig);
@@ -86,7 +93,7 @@ struct Geometry {
   using PairTile = PanelTile<kM, kKeys>;  ///< dS: queries x keys of one CTA
 
   // Shared memory: byte offsets.
-  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig);
+  static constexpr HopperSharedMemory kLayout = hopper_shared_memory(kConfig, kAddsDQuery);
   static constexpr int kKey = 0;
   static constexpr int kOtherKey = kKey + KeyTile::kBytes;
   static constexpr int kValue = kKey + kLayout.key;
@@ -96,6 +103,9 @@ struct Geometry {
   static constexpr int kOtherDScore = kDScore + kDScoreStages * PairTile::kBytes;
   static constexpr int kDQuery = kDScore + kLayout.d_score;
   static constexpr int kTileBias = kDQuery + kLayout.d_query;  ///< the step's biases of the CTA's keys, as dS
+  /// Whether the softcap's slopes take the place of a step's biases when these have been read, and their gradient,
+  /// which is dS without the slopes, that of the slopes. Else dS is the gradient.
+  static constexpr bool kSlopesReplaceBiases = kConfig.softcap && kConfig.bias == BiasKind::tile;
   static constexpr int kProbability = kTileBias + kLayout.tile_bias;
   static constexpr int kMask = kProbability + kLayout.probability;
   /// Of the mask's words of a step; 0: the value owner reads them from global memory.
@@ -105,11 +115,12 @@ struct Geometry {
   static constexpr int kKeyBias = kLse + kLayout.statistics;
   static constexpr int kBiasSums = kKeyBias + kKeys * 4;
   static constexpr int kState = kKeyBias + kLayout.bias;
-  static_assert(kState + kLayout.state == shared_memory_bytes(kConfig));
-  static_assert(kLayout.key == KeyTile::kBytes + OtherKeyTile::kBytes && kLayout.value == ValueTile::kBytes &&
-                kLayout.query == kQueryStages * QueryTile::kBytes && kLayout.d_out == kDOutStages * QueryTile::kBytes &&
-                kLayout.d_score == (kDScoreStages + kOtherDScoreStages) * PairTile::kBytes &&
-                kLayout.d_query == 2 * kDQueryPartBytes &&
+  static_assert(kState + kLayout.state <= shared_memory_bytes(kConfig));
+  static_assert(kLayout.key == KeyTile::kBytes + (kAddsDQuery ? OtherKeyTile::kBytes : 0) &&
+                kLayout.value == ValueTile::kBytes && kLayout.query == kQueryStages * QueryTile::kBytes &&
+                kLayout.d_out == kDOutStages * QueryTile::kBytes &&
+                kLayout.d_score == (kDScoreStages + (kAddsDQuery ? kOtherDScoreStages : 0)) * PairTile::kBytes &&
+                kLayout.d_query == (kAddsDQuery ? 2 * kDQueryPartBytes : 0) &&
                 (kLayout.tile_bias == 0 || kLayout.tile_bias == PairTile::kBytes) &&
                 (kMaskBytes == 0 || kMaskBytes == kKeys / kMaskAtom * kM * 8) &&
                 kLayout.probability == kM * kKeys * kProbabilityBytes);

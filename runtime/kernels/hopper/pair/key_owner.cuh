@@ -8,8 +8,8 @@ namespace flashdma_bwd::hopper::pair {
 
 /// dP, dS and dK. `kAddsDQuery`: and a share of dQ.
 template <KernelConfig kConfig, bool kAddsDQuery = true>
-class KeyOwner : Consumer<kConfig, Role::key> {
-  using Base = Consumer<kConfig, Role::key>;
+class KeyOwner : Consumer<kConfig, Role::key, kAddsDQuery> {
+  using Base = Consumer<kConfig, Role::key, kAddsDQuery>;
   using Base::kD;
   using Base::kKeyBias;
   using Base::kM;
@@ -145,6 +145,8 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       }
     const std::uint32_t row_dot = shared_ + G::kRowDot + DOutRing(i).stage * (kM * 4) + lane() % 4 * 8;
     const std::uint32_t address = this->probability_address();
+    [[maybe_unused]] const std::uint32_t biases =
+        G::kSlopesReplaceBiases ? shared_ + G::kTileBias + this->pair_tile_row() : 0;
     float sums[2] = {0.0f, 0.0f};
     const bool partial = state.probability_partial[warp()];
 #pragma unroll
@@ -153,6 +155,12 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       const float2 probabilities[4] = {Words::unpack(words.x), Words::unpack(words.y), Words::unpack(words.z),
                                        Words::unpack(words.w)};
       float2 slopes[4];
+      if constexpr (G::kSlopesReplaceBiases) {
+        std::uint32_t words[4];
+        ptx::ldmatrix_x4_trans(words, biases + k * 16 * PairTile::kRowBytes);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) slopes[w] = unpack<kSlopeType>(words[w]);
+      }
       if constexpr (Base::kHandOverSlopes) {
         const uint4 both = ptx::ld_shared_v4(address + (k + kM / 16) * 512);
         slopes[0] = unpack<kSlopeType>(both.x);
@@ -168,6 +176,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
           if (probabilities[w].y == 0.0f) d_score[k * 8 + w * 2 + 1] = 0.0f;
         }
       }
+      [[maybe_unused]] std::uint32_t bias_gradient[4];
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         constexpr float kUnit = Words::kUnit;
@@ -175,12 +184,15 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         float x = probabilities[w].x * fmaf(d_score[k * 8 + w * 2], kUnit, -column.x * kUnit);
         float y = probabilities[w].y * fmaf(d_score[k * 8 + w * 2 + 1], kUnit, -column.y * kUnit);
         if constexpr (kKeyBias) sums[w % 2] += x + y;
-        if constexpr (Base::kHandOverSlopes) {
+        if constexpr (G::kSlopesReplaceBiases) bias_gradient[w] = pack<kType>(x, y);
+        if constexpr (Base::kHandOverSlopes || G::kSlopesReplaceBiases) {
           x *= slopes[w].x;
           y *= slopes[w].y;
         }
         d_scores[k][w] = pack<kType>(x, y);
       }
+      if constexpr (G::kSlopesReplaceBiases)
+        ptx::stmatrix_x4_trans(biases + k * 16 * PairTile::kRowBytes, bias_gradient);
     }
     if constexpr (kKeyBias) {
       float2& total = bias_sums();

@@ -12,9 +12,9 @@
 namespace flashdma_bwd::hopper::pair {
 
 /// What both loaders do: they load some panels of a tile for both CTAs.
-template <KernelConfig kConfig>
-class Loader : protected owners::Loader<Geometry<kConfig>> {
-  using Base = owners::Loader<Geometry<kConfig>>;
+template <KernelConfig kConfig, bool kAddsDQuery>
+class Loader : protected owners::Loader<Geometry<kConfig, kAddsDQuery>> {
+  using Base = owners::Loader<Geometry<kConfig, kAddsDQuery>>;
 
  protected:
   using typename Base::G;
@@ -51,10 +51,10 @@ class Loader : protected owners::Loader<Geometry<kConfig>> {
 
 /// Loads the CTA's K and V and its half of the other's K once, Q, LSE and the tile of a tile bias of every step, and
 /// says what each step is.
-template <KernelConfig kConfig>
-class QueryLoader : Loader<kConfig> {
+template <KernelConfig kConfig, bool kAddsDQuery>
+class QueryLoader : Loader<kConfig, kAddsDQuery> {
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
-  using Base = Loader<kConfig>;
+  using Base = Loader<kConfig, kAddsDQuery>;
   using Base::maps;
   using Base::p;
   using Base::rank;
@@ -125,7 +125,7 @@ class QueryLoader : Loader<kConfig> {
   }
 
   /// The biases of a step, of the CTA's own keys. The last step's have been read when this one's are asked for, which
-  /// the step's S comes after.
+  /// the step's S comes after; with a softcap their gradient has left their place.
   __device__ __forceinline__ void load_bias_tile(int index, int head, int first_query) const {
     using Tile = typename G::PairTile;
     static_assert(Tile::kPanels == 1);
@@ -156,11 +156,10 @@ class QueryLoader : Loader<kConfig> {
   }
   __device__ __forceinline__ void load_values_of_item() {
     const std::uint32_t full = ptx::shared_address(&state.value_full);
-    // For dQ.
-    const bool others_too = !kMultipliesBiasGradient<kConfig> || p.d_q_scratch != nullptr;
-    ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + (others_too ? G::OtherKeyTile::kBytes : 0));
+    ptx::mbarrier_arrive_expect_tx(full, G::ValueTile::kBytes + (kAddsDQuery ? G::OtherKeyTile::kBytes : 0));
     load_keys_of<typename G::ValueTile>(rank, maps.v, G::kValue, full, 0);
-    if (others_too) load_keys_of<typename G::OtherKeyTile>(rank ^ 1, maps.k, G::kOtherKey, full, rank * G::kDQueryHalf);
+    if constexpr (kAddsDQuery)
+      load_keys_of<typename G::OtherKeyTile>(rank ^ 1, maps.k, G::kOtherKey, full, rank * G::kDQueryHalf);
   }
 
   /// Keys of one of the CTAs, from a column on.
@@ -178,9 +177,9 @@ class QueryLoader : Loader<kConfig> {
 };
 
 /// Loads dO and D of every step.
-template <KernelConfig kConfig>
-class DOutLoader : Loader<kConfig> {
-  using Base = Loader<kConfig>;
+template <KernelConfig kConfig, bool kAddsDQuery>
+class DOutLoader : Loader<kConfig, kAddsDQuery> {
+  using Base = Loader<kConfig, kAddsDQuery>;
   using Base::maps;
   using Base::rank;
   using Base::state;
@@ -209,9 +208,9 @@ class DOutLoader : Loader<kConfig> {
 
 /// Sends the CTA's dS of every step to the other CTA, and stores it as the gradient of a tile bias, or adds it to that.
 /// One thread, or with a tile bias a warp.
-template <KernelConfig kConfig>
+template <KernelConfig kConfig, bool kAddsDQuery>
 class DScoreSender {
-  using G = Geometry<kConfig>;
+  using G = Geometry<kConfig, kAddsDQuery>;
   using State = typename G::State;
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
 
@@ -229,6 +228,8 @@ class DScoreSender {
         // Of all lanes, for some of which the dS is there because the first one knows that it is.
         __syncwarp();
         if (p.bias_gradient != BiasGradient::none) write_bias_gradient(i, lane);
+        if constexpr (G::kSlopesReplaceBiases)
+          if (lane == 0) give_back_biases();
       }
     }
     // Shared memory must outlive the copies.
@@ -270,12 +271,21 @@ class DScoreSender {
         ptx::mapa(ptx::shared_address(&state.other_d_score_full[other_ring.stage]), other));
   }
 
+  /// The place of a step's biases, in which their gradient is: behind dS, whose writers' fences are behind all that
+  /// they wrote there, and when copies have read it.
+  __device__ __forceinline__ void give_back_biases() const {
+    ptx::cp_async_bulk_wait_group_read();
+    ptx::mbarrier_arrive(ptx::shared_address(&state.bias_empty));
+  }
+
   /// Where masks hide pairs, and past the ends of a sequence, dS is 0.
   __device__ __forceinline__ void write_bias_gradient(int i, int lane) const {
     using Tile = typename G::PairTile;
     const StepInfo& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
     const int first_key = state.item.first_position + rank * G::kKeys;
-    const std::uint32_t tile = shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes;
+    const std::uint32_t tile = G::kSlopesReplaceBiases
+                                   ? shared_ + G::kTileBias
+                                   : shared_ + G::kDScore + RingPosition<G::kDScoreStages>(i).stage * Tile::kBytes;
     if (p.bias_gradient != BiasGradient::store_16bit) {
       write_bias_floats<Tile, 0, G::kM, kConfig.data_type>(p, tile, state.item.batch, info, first_key, lane);
       __syncwarp();

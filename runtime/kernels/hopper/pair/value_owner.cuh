@@ -8,8 +8,8 @@ namespace flashdma_bwd::hopper::pair {
 
 /// S, P and dV. `kAddsDQuery`: and a share of dQ.
 template <KernelConfig kConfig, bool kAddsDQuery = true>
-class ValueOwner : Consumer<kConfig, Role::value> {
-  using Base = Consumer<kConfig, Role::value>;
+class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
+  using Base = Consumer<kConfig, Role::value, kAddsDQuery>;
   using Base::kD;
   using Base::kKeyBias;
   using Base::kM;
@@ -138,7 +138,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     }
     const std::uint32_t lse = shared_ + G::kLse + QueryRing(i).stage * (kM * 4) + lane() % 4 * 8;
     constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
-    static_assert(kSlopeTaken == (kSoftcap && !Base::kHandOverSlopes));
+    static_assert(kSlopeTaken == (kSoftcap && !Base::kHandOverSlopes && !G::kSlopesReplaceBiases));
     std::uint32_t slopes[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
     const auto with_bias = [&](auto&& key_bias) {
       if constexpr (kSlopeTaken)
@@ -150,7 +150,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     };
     bool bias_masks = false;
     if constexpr (kTileBias) {
-      bias_masks = take_tile_bias(i, scores, lse);
+      bias_masks = take_tile_bias(i, scores, lse, slopes);
     } else if constexpr (kKeyBias) {
       with_bias(bias);
       bias_masks = __any_sync(0xffffffffu, bias[0] == -INFINITY || bias[1] == -INFINITY);
@@ -192,6 +192,11 @@ class ValueOwner : Consumer<kConfig, Role::value> {
           if (scores[e] == 0.0f) clear_packed(slopes, e);
       }
     }
+    if constexpr (G::kSlopesReplaceBiases) {
+      const std::uint32_t tile = shared_ + G::kTileBias + this->pair_tile_row();
+#pragma unroll
+      for (int k = 0; k < kM / 16; ++k) ptx::stmatrix_x4_trans(tile + k * 16 * Base::PairTile::kRowBytes, slopes[k]);
+    }
     if constexpr (!kSlopeTaken) {
 #pragma unroll
       for (int j = 0; j < kM / 8; ++j)
@@ -220,15 +225,21 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     return d_out_came;
   }
 
-  /// S and the step's tile of biases to P. Returns whether one of the warp's biases masks its pair.
-  __device__ __forceinline__ bool take_tile_bias(int i, Scores& scores, std::uint32_t lse) const {
+  /// S and the step's tile of biases to P, and with a softcap to its slopes. Returns whether one of the warp's biases
+  /// masks its pair.
+  template <class Slopes>
+  __device__ __forceinline__ bool take_tile_bias(int i, Scores& scores, std::uint32_t lse, Slopes& slopes) const {
     wait(state.bias_full, i & 1);
     BiasFragments<kType> bias{shared_ + G::kTileBias + this->pair_tile_row(), Base::PairTile::kRowBytes};
-    exponentiate<kConfig>(p, scores, lse, Absent{}, bias, Absent{}, Absent{});
+    if constexpr (kSoftcap)
+      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, slopes, Absent{});
+    else
+      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, Absent{}, Absent{});
+    // The vote takes all lanes' biases: behind it the warp has read what the slopes will take the place of.
     const bool masked = __any_sync(0xffffffffu, bias.masks());
     if (masked) bias.hide(scores);
     __syncwarp();
-    arrive(state.bias_empty);
+    if constexpr (!G::kSlopesReplaceBiases) arrive(state.bias_empty);
     return masked;
   }
 
