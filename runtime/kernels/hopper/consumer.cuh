@@ -81,8 +81,13 @@ class Consumer {
   static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
   /// The same of the LSE; with 128 columns before S's products, with fewer before dP's (NOTES.md). With V in registers
   /// and a key bias there are no registers for it.
-  static constexpr bool kLseFirst = kM == 64 && !kSoftcap && !kTileBias && !(kValueInRegisters && kKeyBias);
-  static constexpr bool kLseBeforeScores = kLseFirst && kD == 128;
+  static constexpr bool kLseFirst =
+      kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
+  static constexpr bool kLseBeforeScores = kLseFirst && !kTileBias && kD == 128;
+  /// Whether a tile bias, and the LSE, are read between S and dP's products, for the same reason: before S there are no
+  /// registers for them. With dQ's products it is slower (NOTES.md).
+  static constexpr bool kBiasFirst = kTileBias && kLseFirst;
+  using BiasWords = std::uint32_t[kBiasFirst ? kM / 16 : 1][4];
   /// Whether steps without a pair of the warpgroup's keys are left out.
   static constexpr bool kLeavesOut = G::kSkipsEmptyHalves;
   /// Whether a step's facts are kept from when they were read to see whether it is left out.
@@ -415,7 +420,14 @@ class Consumer {
                                                 Scores& d_probability, Operand& probabilities) {
     const RingPosition<G::kDOutStages> d_out(i);
     if constexpr (!G::kLoadedTogether) wait(state.d_out_full[d_out.stage], d_out.parity);
+    if constexpr (kBiasFirst) {
+      const BiasRing ring(i);
+      wait(state.bias_full[ring.stage][consumer_], ring.parity);
+      ptx::wgmma_wait_group<0>();
+    }
     if constexpr (kLseFirst && !kLseBeforeScores) read_lse(i, lse);
+    BiasWords bias;
+    if constexpr (kBiasFirst) read_bias(i, bias);
     ptx::wgmma_fence();
     if constexpr (kValueInRegisters)
       start_transposed_product<QueryTile, kBf16>(d_probability, values, d_out_tile(i));
@@ -435,9 +447,9 @@ class Consumer {
 
     ptx::wgmma_wait_group<1>();
     if constexpr (kLseFirst)
-      bias_masks |= finish_probabilities(i, lse, scores, probabilities);
+      bias_masks |= finish_probabilities(i, lse, bias, scores, probabilities);
     else
-      bias_masks |= finish_probabilities(i, lse_address(i), scores, probabilities);
+      bias_masks |= finish_probabilities(i, lse_address(i), bias, scores, probabilities);
     const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words();
     if (hidden_first)
       partial_ = overflowed(scores);
@@ -507,9 +519,12 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       Product::template rs<true, true>(d_k, d_scores[k], QueryTile::descriptor_of(queries + QueryTile::row_step(k)));
     ptx::wgmma_commit_group();
-    const RingPosition<G::kQueryStages> next(i + 1);
-    if constexpr (!kAddsDQuery) return has_come(state.query_full[next.stage], next.parity);
+    if constexpr (!kAddsDQuery) {
+      const RingPosition<G::kQueryStages> next(i + 1);
+      return has_come(state.query_full[next.stage], next.parity);
+    }
     const bool buffer_came = has_come(state.d_query_empty[consumer_], (i & 1) ^ 1);
+    const RingPosition<G::kQueryStages> next(i + 1);
     bool goes_on = false;
     if constexpr (kLeavesOut) {
       // Asked here, and not behind the stores of dQ, so that the answers are there before these are done.
@@ -550,22 +565,39 @@ class Consumer {
     return shared_ + G::kKeyBias + (key_row() + half * 8) * 4;
   }
 
-  /// Scores to probabilities, and to an operand if they take the slope. `lse`: as exponentiate() takes it. Returns
-  /// whether a tile bias masks one of the warp's pairs.
+  /// The warpgroup's biases of step i, which have come.
+  __device__ __forceinline__ void read_bias(int i, BiasWords& words) const {
+    const std::uint32_t rows = bias_rows(i);
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k) ptx::ldmatrix_x4_trans(words[k], rows + k * 16 * PairTile::kRowBytes);
+  }
+
+  /// Scores and a tile bias to probabilities. Returns whether it masks one of the warp's pairs.
+  template <class Bias, class Lse>
+  __device__ __forceinline__ bool take_bias(Bias& bias, const Lse& lse, Scores& s) {
+    if constexpr (kSoftcap)
+      exponentiate<kConfig>(p, s, lse, Absent{}, bias, slope_, Absent{});
+    else
+      exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
+    // The vote takes all lanes' biases: behind it the warp has read what its gradient will take the place of.
+    const bool masked = __any_sync(0xffffffffu, bias.masks());
+    if (masked) bias.hide(s);
+    return masked;
+  }
+
+  /// Scores to probabilities, and to an operand if they take the slope. `lse`: as exponentiate() takes it. `words`: the
+  /// biases where they have been read. Returns whether a tile bias masks one of the warp's pairs.
   template <class Lse>
-  __device__ __forceinline__ bool finish_probabilities(int i, const Lse& lse, Scores& s, Operand& probabilities) {
-    if constexpr (kTileBias) {
+  __device__ __forceinline__ bool finish_probabilities(int i, const Lse& lse, const BiasWords& words, Scores& s,
+                                                       Operand& probabilities) {
+    if constexpr (kBiasFirst) {
+      LoadedBias<kType, kM / 16> bias(bias_rows(i), PairTile::kRowBytes, words);
+      return take_bias(bias, lse, s);
+    } else if constexpr (kTileBias) {
       const BiasRing ring(i);
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
       BiasFragments<kType> bias{bias_rows(i), PairTile::kRowBytes};
-      if constexpr (kSoftcap)
-        exponentiate<kConfig>(p, s, lse, Absent{}, bias, slope_, Absent{});
-      else
-        exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
-      // The vote takes all lanes' biases: behind it the warp has read what its gradient will take the place of.
-      const bool masked = __any_sync(0xffffffffu, bias.masks());
-      if (masked) bias.hide(s);
-      return masked;
+      return take_bias(bias, lse, s);
     } else {
       const auto with_bias = [&](auto&& bias) {
         if constexpr (kWeightsPacked)

@@ -143,6 +143,22 @@ struct BiasFragments {
   }
 };
 
+/// The same of biases that have been read: `words` as BiasFragments::read() gives them.
+template <DataType Type, int kSteps>
+struct LoadedBias : BiasFragments<Type> {
+  const std::uint32_t (&loaded)[kSteps][4];
+
+  __device__ __forceinline__ LoadedBias(std::uint32_t rows, int row_bytes, const std::uint32_t (&words)[kSteps][4])
+      : BiasFragments<Type>{rows, row_bytes}, loaded(words) {}
+  __device__ __forceinline__ void read(int k, std::uint32_t (&words)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = loaded[k][i];
+      this->lowest = packed_min<Type>(this->lowest, words[i]);
+    }
+  }
+};
+
 /// Clears element i of a lane's, packed in pairs of queries in the order of wgmma's A operand.
 template <int Words>
 __device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], int i) {
