@@ -47,26 +47,27 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     if (steps > 0) {
       wait(state.key_full, 0);
       Scores scores;
-      start_scores(0, scores, false);
+      ScoreFacts facts;
+      start_scores(0, scores, facts, false);
       ptx::wgmma_wait_group<0>();
       {
         Packed packed;
-        const bool partial = finish_scores(0, scores, packed);
-        hand_over(0, scores, packed, partial, false);
+        finish_scores(0, facts, scores, packed);
+        hand_over(0, scores, packed, facts.partial, false);
       }
       Came came{};
       for (int i = 0; i + 1 < steps; ++i) {
-        start_scores(i + 1, scores, came.queries);
+        start_scores(i + 1, scores, facts, came.queries);
         start_d_value(i, d_v, came);
         const bool probability_buffer_came = has_come(state.probability_empty, i & 1);
         ptx::wgmma_wait_group<1>();
         Packed packed;
-        const bool partial = finish_scores(i + 1, scores, packed);
+        finish_scores(i + 1, facts, scores, packed);
         const DScoreRing d_score(i);
         const bool d_scores_came = has_come(state.d_score_full[d_score.stage], d_score.parity);
         ptx::wgmma_wait_group<0>();
         give_back_operands(i);
-        hand_over(i + 1, scores, packed, partial, probability_buffer_came);
+        hand_over(i + 1, scores, packed, facts.partial, probability_buffer_came);
         came = add_d_query(i, d_scores_came);
       }
       start_d_value(steps - 1, d_v, came);
@@ -84,10 +85,24 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     bool queries, d_out, operand;
   };
 
+  /// What the arithmetic on S needs, read before its products are issued: a read behind products waits until the tensor
+  /// cores have taken them (NOTES.md).
+  struct ScoreFacts {
+    float lse[2];  ///< of the lane's queries
+    int head;
+    bool partial;  ///< some of the pairs are masked
+  };
+
   /// Issues S of step i.
-  __device__ __forceinline__ void start_scores(int i, Scores& scores, bool queries_came) const {
+  __device__ __forceinline__ void start_scores(int i, Scores& scores, ScoreFacts& facts, bool queries_came) const {
     const QueryRing query(i);
     wait(state.query_full[query.stage], query.parity, queries_came);
+    const std::uint32_t address = shared_ + G::kLse + query.stage * (kM * 4) + Base::query_row() * 4;
+    facts.lse[0] = ptx::ld_shared_f32(address);
+    facts.lse[1] = ptx::ld_shared_f32(address + 8 * 4);
+    const Step& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
+    facts.partial = info.partial;
+    if constexpr (kKeyBias) facts.head = info.head;
     ptx::wgmma_fence();
     // The rows are queries, not keys.
     start_transposed_product<QueryTile, KeyTile, Base::kBf16>(scores, this->query_tile(i),
@@ -126,30 +141,28 @@ class ValueOwner : Consumer<kConfig, Role::value> {
             has_come(state.d_out_full[d_out.stage], d_out.parity), has_come(state.operand_full, (i + 1) & 1)};
   }
 
-  /// S to P. Returns whether some of the pairs are masked.
-  __device__ __forceinline__ bool finish_scores(int i, Scores& scores, Packed& packed) {
+  /// S to P.
+  __device__ __forceinline__ void finish_scores(int i, ScoreFacts& facts, Scores& scores, Packed& packed) {
     const Step& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
     if constexpr (kKeyBias)
-      if (info.head != head_) {
-        head_ = info.head;
+      if (facts.head != head_) {
+        head_ = facts.head;
         read_key_bias();
       }
     const QueryRing query(i);
-    const std::uint32_t address = shared_ + G::kLse + query.stage * (kM * 4) + Base::query_row() * 4;
-    const float lse[2] = {ptx::ld_shared_f32(address), ptx::ld_shared_f32(address + 8 * 4)};
+    const float(&lse)[2] = facts.lse;
     if constexpr (kSoftcap)
       exponentiate_rows<kConfig>(p, scores, lse, Absent{}, packed);
     else if constexpr (kKeyBias)
       exponentiate_rows<kConfig>(p, scores, lse, shared_ + G::kKeyBias + lane() % 4 * 8, Absent{});
     else
       exponentiate_rows<kConfig>(p, scores, lse, Absent{}, Absent{});
-    bool partial = info.partial;
+    bool& partial = facts.partial;
     if constexpr (kKeyBias) partial |= (state.bias_keys[0] & state.bias_keys[1] & state.bias_keys[2]) != 0xffffffffu;
     if (partial) hide_masked(info, query.stage, scores, packed);
     // The mask's words and LSE have been read, too, by all lanes.
     __syncwarp();
     arrive(state.query_empty[query.stage]);
-    return partial;
   }
 
   __device__ __forceinline__ void hide_masked(const Step& info, int stage, Scores& scores, Packed& packed) const {
