@@ -233,6 +233,7 @@ flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& argument
     a.plan = nullptr;
     a.flags &= ~FLASHDMA_BWD_FLAG_DETERMINISTIC;
   }
+  if (a.seqlen_k == 0) a.d_bias.data = nullptr;
   return a;
 }
 

@@ -33,8 +33,8 @@ Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& 
 /// Whether no output has an element.
 bool has_no_outputs(const flashdma_bwd_arguments& arguments);
 
-/// The arguments without what cannot matter when there are no pairs: a mask, a plan and the order of additions. The
-/// kernels need not know of masks without elements.
+/// The arguments without what cannot matter when there are no pairs: a mask, a plan, the order of additions, and
+/// without keys a bias's gradient. The kernels need not know of masks and gradients without elements.
 flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments);
 
 /// The layout of a flashdma_bwd_mask_layout; nothing where the library chooses.

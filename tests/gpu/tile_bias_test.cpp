@@ -261,6 +261,17 @@ TEST_CASE("dQ of a tile bias's gradient where each head has keys of its own", "[
   }
 }
 
+TEST_CASE("dQ is zero where a tile bias has no keys", "[tile-bias]") {
+  for (const int head_dim : {128, 192, 256}) {
+    ProblemSpec spec = problem(head_dim, 150, 0);
+    spec.bias.row_padding = spec.bias.gradient_row_padding = 8;
+    Problem host(spec);
+    // So that copies could move it.
+    host.arguments().bias.stride_column = host.arguments().d_bias.stride_column = 1;
+    check_prepared_problem(host);
+  }
+}
+
 TEST_CASE("a tile bias whose heads or sequences have the stride 0", "[tile-bias]") {
   for (const bool heads : {false, true}) {
     ProblemSpec spec = problem(128);
