@@ -106,7 +106,9 @@ void check_threads(const TableRow& row, const ArchitectureSpec& spec, Diagnostic
 
 std::string shared_memory_sum(const KernelConfig& config) {
   if (config.tile.family == KernelFamily::hopper) {
-    const HopperSharedMemory l = hopper_shared_memory(config);
+    // Of a kernel's two layouts the larger one.
+    HopperSharedMemory l = hopper_shared_memory(config);
+    if (l.total() < shared_memory_bytes(config)) l = hopper_shared_memory(config, false);
     return sum({{"K", l.key},
                 {"V", l.value},
                 {"Q", l.query},

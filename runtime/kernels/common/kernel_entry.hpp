@@ -13,7 +13,8 @@ namespace flashdma_bwd {
 
 struct BackwardParameters;  // common/parameters.hpp
 
-/// Enqueues the main kernel: as many CTAs as `parameters.ctas` says, or clusters.
+/// Enqueues the main kernel: as many CTAs as `parameters.ctas` says, or clusters. And behind it, without `d_q_scratch`,
+/// the one that computes dQ of a tile bias's gradient.
 using LaunchFunction = cudaError_t (*)(const BackwardParameters& parameters, cudaStream_t stream);
 /// Loads the kernel into the current context and lets it use its shared memory.
 using PrepareFunction = cudaError_t (*)();

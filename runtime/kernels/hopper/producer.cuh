@@ -1,5 +1,6 @@
-// The producer warpgroup: one thread loads tiles, one warp for each consumer adds its dQ to global memory; the fourth
-// finds items (item_finder.cuh) or clears dBias (clear_bias_gradient.cuh).
+// The producer warpgroup: one thread loads tiles, one warp for each consumer adds its dQ to global memory, or only
+// stores dS as a tile bias's gradient, of which another kernel computes dQ (query_gradient.cuh); the fourth finds items
+// (item_finder.cuh) or clears dBias (clear_bias_gradient.cuh).
 //
 // Where a CTA takes several items, steps are numbered through all of them, and so are the buffers' uses: the next item
 // is asked for when the last one's steps but for one have been loaded, or all of few, no earlier, for items are of

@@ -11,8 +11,10 @@
 #include "common/launch_order.cuh"
 #include "common/numeric.cuh"
 #include "common/registers.cuh"
+#include "common/side_kernels.cuh"
 #include "common/visibility.hpp"
 #include "hopper/consumer_warp.cuh"
+#include "hopper/geometry.cuh"
 #include "hopper/panel_tile.hpp"
 #include "hopper/ptx.cuh"
 #include "hopper/tensor_maps.hpp"
@@ -79,25 +81,16 @@ class QueryGradient {
   }
 
  private:
-  struct Ring {
-    int stage = 0;
-    std::uint32_t parity = 0;
-    __device__ __forceinline__ void advance() {
-      if (++stage == G::kStages) {
-        stage = 0;
-        parity ^= 1;
-      }
-    }
-  };
+  using Ring = RingPosition<G::kStages>;
 
   /// Head by head, so that its K stays in the L2 cache, and the queries that see most keys under causality first.
   /// False: the sequence has no such queries.
   __device__ __forceinline__ bool find_tile() {
     const int tiles = (p.seqlen_q + G::kM - 1) / G::kM;
-    const int batch_head = static_cast<int>(blockIdx.x) / tiles;
-    batch_ = batch_head / p.heads;
-    head_ = batch_head % p.heads;
-    first_query_ = (tiles - 1 - static_cast<int>(blockIdx.x) % tiles) * G::kM;
+    const side::HeadBlock block = side::head_block(p, static_cast<int>(blockIdx.x), tiles);
+    batch_ = block.batch;
+    head_ = block.head;
+    first_query_ = (tiles - 1 - block.index) * G::kM;
     sequence_ = sequence_of(p, batch_);
     if (first_query_ >= sequence_.length_q) return false;
     const Limits limits = limits_of(p, sequence_);
@@ -115,8 +108,8 @@ class QueryGradient {
     const int key_row = p.seqlen_k - sequence_.length_k;
     const int end_row = static_cast<int>(sequence_.row_k) + sequence_.length_k;
     const int key_batch = p.cu_seqlens_k != nullptr ? 0 : batch_;
-    Ring ring;
-    for (int i = 0; i < steps_; ++i, ring.advance()) {
+    for (int i = 0; i < steps_; ++i) {
+      const Ring ring(i);
       const int key = first_key_ + i * G::kKeys;
       const std::uint32_t full = ptx::shared_address(&state.full[ring.stage]);
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.empty[ring.stage]), ring.parity ^ 1);
@@ -139,8 +132,8 @@ class QueryGradient {
     float d_q[kHeadDim / 2];
 #pragma unroll
     for (float& value : d_q) value = 0.0f;
-    Ring ring;
     for (int i = 0; i < steps_; ++i) {
+      const Ring ring(i);
       wait(state.full[ring.stage], ring.parity);
       const std::uint32_t d_scores =
           PairTile::descriptor(stage(ring.stage)) + consumer * (64 * PairTile::kRowBytes >> 4);
@@ -154,8 +147,7 @@ class QueryGradient {
       ptx::wgmma_commit_group();
       // The products of the step before have finished.
       ptx::wgmma_wait_group<1>();
-      if (i > 0) arrive(state.empty[(ring.stage == 0 ? G::kStages : ring.stage) - 1]);
-      ring.advance();
+      if (i > 0) arrive(state.empty[Ring(i - 1).stage]);
     }
     ptx::wgmma_wait_group<0>();
     write(consumer, d_q);
@@ -182,8 +174,7 @@ class QueryGradient {
     static_assert(16 * kChunks % 32 == 0);
     const int query = first_query_ + first_row;
     auto* const rows = static_cast<std::uint16_t*>(p.d_q.data) +
-                       (p.cu_seqlens_q != nullptr ? 0 : batch_ * p.d_q.stride_batch) +
-                       (sequence_.row_q + query) * p.d_q.stride_row + head_ * p.d_q.stride_head;
+                       side::row_offset(p.d_q, p.cu_seqlens_q != nullptr, batch_, sequence_.row_q + query, head_);
 #pragma unroll
     for (int i = 0; i < 16 * kChunks / 32; ++i) {
       const int row = (lane + i * 32) / kChunks;

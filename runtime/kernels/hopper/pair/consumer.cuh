@@ -9,7 +9,8 @@
 //
 // The value owner runs ahead and hands P to the key owner, lane by lane: their fragments are the same. dS goes to a
 // ring in shared memory and from there to the other CTA. That a warpgroup computes all of S or of dP, instead of half
-// of both, saves a second reading of K and V.
+// of both, saves a second reading of K and V. Where another kernel computes dQ of a tile bias's gradient, which dS is
+// (query_gradient.cuh), neither dS nor K goes to the other CTA.
 #pragma once
 
 #include "hopper/key_gradient.cuh"

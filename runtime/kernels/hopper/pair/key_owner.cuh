@@ -51,7 +51,7 @@ class KeyOwner : Consumer<kConfig, Role::key, kAddsDQuery> {
       ptx::wgmma_wait_group<0>();
       for (int i = 0;;) {
         if constexpr (!kAddsDQuery) {
-          probabilities_came = take_step_alone(i, i + 1 == steps, d_score, d_k, probabilities_came);
+          probabilities_came = take_step_without_d_query(i, i + 1 == steps, d_score, d_k, probabilities_came);
           if (++i == steps) break;
           continue;
         }
@@ -97,8 +97,8 @@ class KeyOwner : Consumer<kConfig, Role::key, kAddsDQuery> {
  private:
   /// Step i without dQ, and dP^T of the next one, unless it is the last, behind the products of dK. Returns whether the
   /// next step's P has come.
-  __device__ __forceinline__ bool take_step_alone(int i, bool last, Scores& d_score, Gradient& d_k,
-                                                  bool probabilities_came) {
+  __device__ __forceinline__ bool take_step_without_d_query(int i, bool last, Scores& d_score, Gradient& d_k,
+                                                            bool probabilities_came) {
     Operand d_scores;
     const bool buffer_came = differentiate(i, d_score, d_scores, probabilities_came);
     // D has been read, too, by all lanes.

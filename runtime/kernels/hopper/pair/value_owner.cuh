@@ -49,7 +49,7 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
       wait(state.value_full, 0);  // the other CTA's keys
       for (int i = 0;;) {
         if constexpr (!kAddsDQuery) {
-          take_step_alone(i, i + 1 == steps, scores, d_v);
+          take_step_without_d_query(i, i + 1 == steps, scores, d_v);
           if (++i == steps) break;
           continue;
         }
@@ -93,7 +93,7 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
 
  private:
   /// Step i without dQ, and S^T of the next one, unless it is the last, behind the products of dV.
-  __device__ __forceinline__ void take_step_alone(int i, bool last, Scores& scores, Gradient& d_v) {
+  __device__ __forceinline__ void take_step_without_d_query(int i, bool last, Scores& scores, Gradient& d_v) {
     Operand probabilities;
     const bool d_out_came = finish_scores(i, scores, probabilities);
     // LSE has been read, too, by all lanes.

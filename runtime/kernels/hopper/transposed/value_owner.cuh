@@ -150,16 +150,15 @@ class ValueOwner : Consumer<kConfig, Role::value> {
         read_key_bias();
       }
     const QueryRing query(i);
-    const float(&lse)[2] = facts.lse;
     if constexpr (kSoftcap)
-      exponentiate_rows<kConfig>(p, scores, lse, Absent{}, packed);
+      exponentiate_rows<kConfig>(p, scores, facts.lse, Absent{}, packed);
     else if constexpr (kKeyBias)
-      exponentiate_rows<kConfig>(p, scores, lse, shared_ + G::kKeyBias + lane() % 4 * 8, Absent{});
+      exponentiate_rows<kConfig>(p, scores, facts.lse, shared_ + G::kKeyBias + lane() % 4 * 8, Absent{});
     else
-      exponentiate_rows<kConfig>(p, scores, lse, Absent{}, Absent{});
-    bool& partial = facts.partial;
-    if constexpr (kKeyBias) partial |= (state.bias_keys[0] & state.bias_keys[1] & state.bias_keys[2]) != 0xffffffffu;
-    if (partial) hide_masked(info, query.stage, scores, packed);
+      exponentiate_rows<kConfig>(p, scores, facts.lse, Absent{}, Absent{});
+    if constexpr (kKeyBias)
+      facts.partial |= (state.bias_keys[0] & state.bias_keys[1] & state.bias_keys[2]) != 0xffffffffu;
+    if (facts.partial) hide_masked(info, query.stage, scores, packed);
     // The mask's words and LSE have been read, too, by all lanes.
     __syncwarp();
     arrive(state.query_empty[query.stage]);
