@@ -17,6 +17,7 @@ namespace flashdma_bwd::hopper::transposed {
 struct Step {
   int first_query;
   int head;
+  bool new_head;   ///< another one than that of the step before
   bool partial;    ///< some of its pairs are masked
   bool has_words;  ///< by the words of a mask, which are in shared memory
   int atoms;       ///< of the mask's key atoms that the tile lies in those with visible pairs, a bit each. The words of
@@ -34,6 +35,7 @@ struct State {
   std::uint64_t d_score_full[kDScoreStages], d_score_empty[kDScoreStages];
   std::uint64_t d_query_full[2], d_query_empty[2];  ///< by role
   Step steps[kStepSlots];
+  int heads[kStepSlots];  ///< key bias: of the steps, known with dO
   KeyItem item;
   HeadWalk query_walk, d_out_walk;  ///< the loaders'
   int step_count;

@@ -78,9 +78,10 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         arrive(state.d_score_empty[ring.stage]);
         if (++i == steps) break;
         start_d_probability(i, d_score, d_out_came);
+        if constexpr (kKeyBias) write_bias_sums_of_last_head(i);
         ptx::wgmma_wait_group<0>();
       }
-      if constexpr (kKeyBias) write_bias_sums();
+      if constexpr (kKeyBias) write_bias_sums(head_of(steps - 1));
     }
 #pragma unroll
     for (auto& block : d_k)
@@ -111,14 +112,6 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     wait(state.probability_full, i & 1);
     const DScoreRing ring(i);
     const bool buffer_came = has_come(state.d_score_empty[ring.stage], ring.parity ^ 1);
-    // The value owner has seen that Q, with which the step's description comes, is there.
-    if constexpr (kKeyBias) {
-      const int head = state.steps[static_cast<unsigned>(i) % kStepSlots].head;
-      if (head != head_) {
-        write_bias_sums();
-        head_ = head;
-      }
-    }
     const std::uint32_t address = this->probability_address();
     [[maybe_unused]] float sums[kKeyBias ? kN / 4 : 1];  // over the lane's two queries
     const bool partial = state.probability_partial[warp()];
@@ -203,20 +196,29 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     }
   }
 
-  /// Writes the sums of the head at work, and starts anew.
-  __device__ __forceinline__ void write_bias_sums() const {
+  /// Of step i, whose dO has come.
+  __device__ __forceinline__ int head_of(int i) const {
+    return state.heads[static_cast<unsigned>(i) % kStepSlots];
+  }
+  /// Where step i, whose dO has come, is another head's than the one before. Asked under dP's products, at the end of
+  /// the loop: from a branch within it ptxas concludes that nothing is the same for all threads any more, and moves
+  /// every descriptor to uniform registers anew (NOTES.md).
+  __device__ __forceinline__ void write_bias_sums_of_last_head(int i) const {
+    const int last = head_of(i - 1);
+    if (__any_sync(0xffffffffu, head_of(i) != last)) write_bias_sums(last);
+  }
+  /// Writes the sums of a head, and starts anew.
+  __device__ __forceinline__ void write_bias_sums(int head) const {
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
-    if (const int row = warp() * 32 + lane(); head_ >= 0 && row < kN) {
+    if (const int row = warp() * 32 + lane(); row < kN) {
       float sum = 0.0f;
 #pragma unroll
       for (int w = 0; w < 4; ++w) sum += bias_sum(w, row);
-      store_bias_sum(p, state.item, head_, position_of_row(state.item, row), sum);
+      store_bias_sum(p, state.item, head, position_of_row(state.item, row), sum);
     }
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     clear_bias_sums();
   }
-
-  int head_ = -1;  ///< key-vector bias: of the step at work
 };
 
 }  // namespace flashdma_bwd::hopper::transposed

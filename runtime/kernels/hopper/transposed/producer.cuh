@@ -56,6 +56,7 @@ class QueryLoader : Loader<kConfig> {
     // outlive the CTA.
     if (state.item.active == nullptr && state.step_count > 0)
       load_keys_of_item<typename G::KeyTile>(maps.k, G::kKey, state.key_full);
+    int last_head = -1;
     this->walk_steps(state.query_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kQueryStages> ring(index);
       const int first_query = step.tile * G::kM;
@@ -66,6 +67,8 @@ class QueryLoader : Loader<kConfig> {
       Step& info = state.steps[static_cast<unsigned>(index) % kStepSlots];
       info.first_query = first_query;
       info.head = head;
+      info.new_head = head != last_head;
+      last_head = head;
       info.partial = step.is_partial();
       info.has_words = has_words;
       if (has_words) info.atoms = atoms;
@@ -128,6 +131,7 @@ class DOutLoader : Loader<kConfig> {
     this->walk_steps(state.d_out_walk, [&](int index, int head, const TileStep& step) {
       const RingPosition<G::kDOutStages> ring(index);
       const auto place = this->place_of(step.tile * G::kM, head);
+      if constexpr (kConfig.bias == BiasKind::key_vector) state.heads[static_cast<unsigned>(index) % kStepSlots] = head;
       ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_out_empty[ring.stage]), ring.parity ^ 1);
       this->load_tile(maps.d_out, G::kDOut, maps.row_dot, G::kRowDot, ring.stage, state.d_out_full[ring.stage], place);
     });

@@ -88,9 +88,9 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   /// What the arithmetic on S needs, read before its products are issued: a read behind products waits until the tensor
   /// cores have taken them (NOTES.md).
   struct ScoreFacts {
-    float lse[2];  ///< of the lane's queries
-    int head;
-    bool partial;  ///< some of the pairs are masked
+    float lse[2];   ///< of the lane's queries
+    bool new_head;  ///< another one than that of the step before
+    bool partial;   ///< some of the pairs are masked
   };
 
   /// Issues S of step i.
@@ -102,7 +102,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     facts.lse[1] = ptx::ld_shared_f32(address + 8 * 4);
     const Step& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
     facts.partial = info.partial;
-    if constexpr (kKeyBias) facts.head = info.head;
+    if constexpr (kKeyBias) facts.new_head = info.new_head;
     ptx::wgmma_fence();
     // The rows are queries, not keys.
     start_transposed_product<QueryTile, KeyTile, Base::kBf16>(scores, this->query_tile(i),
@@ -145,10 +145,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   __device__ __forceinline__ void finish_scores(int i, ScoreFacts& facts, Scores& scores, Packed& packed) {
     const Step& info = state.steps[static_cast<unsigned>(i) % kStepSlots];
     if constexpr (kKeyBias)
-      if (facts.head != head_) {
-        head_ = facts.head;
-        read_key_bias();
-      }
+      if (facts.new_head) read_key_bias(info.head);
     const QueryRing query(i);
     if constexpr (kSoftcap)
       exponentiate_rows<kConfig>(p, scores, facts.lse, Absent{}, packed);
@@ -225,20 +222,18 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     arrive(state.operand_full);
   }
 
-  /// The biases of the keys with the head at work into shared memory, in units of log2, and which of them are not minus
+  /// The biases of the keys with a head into shared memory, in units of log2, and which of them are not minus
   /// infinity.
-  __device__ __forceinline__ void read_key_bias() const {
+  __device__ __forceinline__ void read_key_bias(int head) const {
     ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
     if (const int row = warp() * 32 + lane(); warp() < kN / 32) {
-      const float bias = key_bias_of<kType>(p, state.item, head_, position_of_row(state.item, row)) * kLog2E;
+      const float bias = key_bias_of<kType>(p, state.item, head, position_of_row(state.item, row)) * kLog2E;
       ptx::st_shared_f32(shared_ + G::kKeyBias + row * 4, bias);
       const unsigned finite = __ballot_sync(0xffffffffu, bias != -INFINITY);
       if (lane() == 0) state.bias_keys[warp()] = finite;
     }
     ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);
   }
-
-  int head_ = -1;  ///< key-vector bias: of the step at work
 };
 
 }  // namespace flashdma_bwd::hopper::transposed
