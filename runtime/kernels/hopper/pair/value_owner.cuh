@@ -45,6 +45,7 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
       wait(state.key_full, 0);
       Scores scores;
       start_scores(0, scores, false);
+      if constexpr (kKeyBias) take_head(0);
       ptx::wgmma_wait_group<0>();
       wait(state.value_full, 0);  // the other CTA's keys
       for (int i = 0;;) {
@@ -79,6 +80,7 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
               this->hand_over_d_query(i - 1, d_q, buffer_came, second_part, state.query_full[next.stage], next.parity);
         if (++i == steps) break;
         start_scores(i, scores, next_came);
+        if constexpr (kKeyBias) take_head(i);
         ptx::wgmma_wait_group<0>();
       }
       // V has been read by the key owner's products, which were finished before the last dS that dQ was computed of, or
@@ -122,14 +124,19 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
         scores, ptx::opaque(KeyTile::descriptor(shared_ + G::kKey)), this->query_tile(i));
   }
 
+  /// The key biases of step i, whose Q has come, where it is another head's than the one before. Under S's products, at
+  /// the end of the loop: from a branch within it ptxas concludes that nothing is the same for all threads any more, and
+  /// moves every descriptor to uniform registers anew (NOTES.md).
+  __device__ __forceinline__ void take_head(int i) {
+    const int head = state.steps[i % kStepSlots].head;
+    if (__all_sync(0xffffffffu, head == head_)) return;
+    head_ = head;
+    read_key_bias();
+  }
+
   /// S to P, for the key owner and as dV's operand. Returns whether dO has come.
   __device__ __forceinline__ bool finish_scores(int i, Scores& scores, Operand& probabilities) {
     const StepInfo& info = state.steps[i % kStepSlots];
-    if constexpr (kKeyBias)
-      if (info.head != head_) {
-        head_ = info.head;
-        read_key_bias();
-      }
     const bool buffer_came = has_come(state.probability_empty, (i & 1) ^ 1);
     float bias[2] = {0.0f, 0.0f};
     if constexpr (kKeyBias) {
