@@ -125,8 +125,8 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
   }
 
   /// The key biases of step i, whose Q has come, where it is another head's than the one before. Under S's products, at
-  /// the end of the loop: from a branch within it ptxas concludes that nothing is the same for all threads any more, and
-  /// moves every descriptor to uniform registers anew (NOTES.md).
+  /// the end of the loop: from a branch within it ptxas concludes that nothing is the same for all threads any more,
+  /// and moves every descriptor to uniform registers anew (NOTES.md).
   __device__ __forceinline__ void take_head(int i) {
     const int head = state.steps[i % kStepSlots].head;
     if (__all_sync(0xffffffffu, head == head_)) return;

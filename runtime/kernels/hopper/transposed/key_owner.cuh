@@ -41,7 +41,6 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     Gradient d_k;
     Base::clear(d_k);
     const int steps = state.step_count;
-    if constexpr (kKeyBias) clear_bias_sums();
     if (steps > 0) {
       wait(state.value_full, 0);
       wait(state.key_full, 0);
@@ -162,27 +161,18 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     return reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(&state) -
                                     (G::kState - G::kBiasSums))[of_warp * kN + key];
   }
-  __device__ __forceinline__ void clear_bias_sums() const {
-#pragma unroll
-    for (int w = 0; w < kN / 32; ++w) bias_sum(warp(), w * 32 + lane()) = 0.0f;
-    __syncwarp();
-  }
 
-  /// Adds a lane's sums to those of its warp. Of the eight lanes that have the same keys each adds up an eighth of
-  /// them.
+  /// Adds a lane's sums of a step to those of its warp. Of the eight lanes that have the same keys each keeps an
+  /// eighth.
   template <int kCount>
-  __device__ __forceinline__ void add_bias_sums(float (&sums)[kCount]) const {
-    static_assert(kCount == 24);
+  __device__ __forceinline__ void add_bias_sums(float (&sums)[kCount]) {
+    static_assert(kCount == 8 * kKeptSums);
     const int l = lane();
-    fold<12>(sums, l, 16);
-    fold<6>(sums, l, 8);
-    fold<3>(sums, l, 4);
-    const int first = (l >> 4 & 1) * 12 + (l >> 3 & 1) * 6 + (l >> 2 & 1) * 3;
+    fold<4 * kKeptSums>(sums, l, 16);
+    fold<2 * kKeptSums>(sums, l, 8);
+    fold<kKeptSums>(sums, l, 4);
 #pragma unroll
-    for (int c = 0; c < 3; ++c) {
-      const int n = first + c;
-      bias_sum(warp(), n / 2 * 8 + l % 4 * 2 + n % 2) += sums[c];
-    }
+    for (int c = 0; c < kKeptSums; ++c) kept_sums_[c] += sums[c];
   }
   /// Keeps the sums [0, kKept), or in the lanes with `bit` the next ones, of both lanes that differ in it.
   template <int kKept, int kCount>
@@ -203,12 +193,20 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   /// Where step i, whose dO has come, is another head's than the one before. Asked under dP's products, at the end of
   /// the loop: from a branch within it ptxas concludes that nothing is the same for all threads any more, and moves
   /// every descriptor to uniform registers anew (NOTES.md).
-  __device__ __forceinline__ void write_bias_sums_of_last_head(int i) const {
+  __device__ __forceinline__ void write_bias_sums_of_last_head(int i) {
     const int last = head_of(i - 1);
     if (__any_sync(0xffffffffu, head_of(i) != last)) write_bias_sums(last);
   }
   /// Writes the sums of a head, and starts anew.
-  __device__ __forceinline__ void write_bias_sums(int head) const {
+  __device__ __forceinline__ void write_bias_sums(int head) {
+    const int l = lane();
+    const int first = (l >> 4 & 1) * (4 * kKeptSums) + (l >> 3 & 1) * (2 * kKeptSums) + (l >> 2 & 1) * kKeptSums;
+#pragma unroll
+    for (int c = 0; c < kKeptSums; ++c) {
+      const int n = first + c;
+      bias_sum(warp(), n / 2 * 8 + l % 4 * 2 + n % 2) = kept_sums_[c];
+      kept_sums_[c] = 0.0f;
+    }
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
     if (const int row = warp() * 32 + lane(); row < kN) {
       float sum = 0.0f;
@@ -217,8 +215,10 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       store_bias_sum(p, state.item, head, position_of_row(state.item, row), sum);
     }
     ptx::barrier_sync(owners::kKeyOwnerBarrier, kWarpgroupThreads);
-    clear_bias_sums();
   }
+
+  static constexpr int kKeptSums = kN / 32;
+  float kept_sums_[kKeptSums] = {};  ///< key bias: the lane's share of its warp's sums of dS with the head at work
 };
 
 }  // namespace flashdma_bwd::hopper::transposed
