@@ -214,15 +214,17 @@ __global__ void __launch_bounds__(QueryGradientGeometry<kHeadDim>::kThreads,
 #endif
 }
 
+// A kernel template has a host stub in each translation unit. What refers to it is internal too (static), or the linker
+// would take one unit's: the attribute would be set of another kernel than the one that is launched.
 template <DataType kType, int kHeadDim>
-cudaError_t prepare_query_gradient() {
+static cudaError_t prepare_query_gradient() {
   return cudaFuncSetAttribute(query_gradient_kernel<kType, kHeadDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               QueryGradientGeometry<kHeadDim>::kSharedBytes);
 }
 
 /// dQ of a call without `d_q_scratch`, when the main kernel has stored dBias.
 template <DataType kType, int kHeadDim>
-cudaError_t launch_query_gradient(const BackwardParameters& parameters, cudaStream_t stream) {
+static cudaError_t launch_query_gradient(const BackwardParameters& parameters, cudaStream_t stream) {
   using G = QueryGradientGeometry<kHeadDim>;
   const int ctas = (parameters.seqlen_q + G::kM - 1) / G::kM * parameters.batch * parameters.heads;
   if (ctas == 0) return cudaSuccess;
