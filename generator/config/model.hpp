@@ -41,6 +41,7 @@ struct TableRow {
   TileConfig use;
   ProvenanceKind provenance = ProvenanceKind::derived;
   std::string provenance_text;
+  std::string derived;  ///< what people say that the choice comes from; empty where the tuner made the row
   Location at;
   Location when_at;
   Location use_at;
@@ -78,6 +79,14 @@ struct Configuration {
 /// A row as selection and the dispatch table know it. Its texts are `table`'s and `row`'s.
 inline Row as_row(const Table& table, const TableRow& row) {
   return {table.architecture, row.when, row.use, row.provenance, row.provenance_text, table.name, row.at.line};
+}
+
+/// The same of all rows of a table, but for those that the tuner made.
+inline std::vector<Row> chosen_by_people(const Table& table) {
+  std::vector<Row> rows;
+  for (const TableRow& row : table.rows)
+    if (row.provenance == ProvenanceKind::derived || !row.derived.empty()) rows.push_back(as_row(table, row));
+  return rows;
 }
 
 inline const ArchitectureSpec* find_architecture(const Configuration& configuration, Architecture architecture) {

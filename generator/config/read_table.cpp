@@ -147,16 +147,11 @@ TableRow read_row(const Node& node, Diagnostics& diagnostics) {
 
   const Node* derived = reader.find("derived");
   const Node* measured = reader.find("measured");
-  if (derived != nullptr) {
-    row.provenance_text = reader.text("derived").value_or("");
-  }
+  if (derived != nullptr) row.provenance_text = row.derived = reader.text("derived").value_or("");
   if (measured != nullptr) {
     row.provenance = ProvenanceKind::measured;
-    row.provenance_text = read_measured(*measured, diagnostics);
+    row.provenance_text = read_measured(*measured, diagnostics) + (row.derived.empty() ? "" : "; why: " + row.derived);
   }
-  if (derived != nullptr && measured != nullptr)
-    diagnostics.add(Rule::provenance_conflict, reader.at("measured"),
-                    "a row is either `derived` or `measured`, not both");
   if (derived == nullptr && measured == nullptr && node.kind == Node::Kind::map)
     diagnostics.add(Rule::provenance_missing, node.at, "the row does not say where its numbers come from",
                     {"add `derived: \"from what\"`, or `measured: {...}` if it was timed on this architecture"});

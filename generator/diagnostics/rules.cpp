@@ -25,7 +25,6 @@ constexpr RuleDescription kRules[] = {
     {Rule::name_mismatch, "name-mismatch", "a file is named otherwise than what it describes"},
     {Rule::duplicate_name, "duplicate-name", "one value twice in a list, or one thing described twice"},
     {Rule::provenance_missing, "provenance-missing", "a row says neither `derived` nor `measured`"},
-    {Rule::provenance_conflict, "provenance-conflict", "a row says both `derived` and `measured`"},
     {Rule::family_key, "family-key", "a key that another kernel family's tiles have"},
     {Rule::family_architecture, "family-architecture", "a kernel family whose instructions the architecture lacks"},
     {Rule::tile_shape, "tile-shape", "a tile cannot be divided among the warps, or its parts do not go together"},

@@ -29,7 +29,6 @@ enum class Rule : std::uint8_t {
   name_mismatch,
   duplicate_name,
   provenance_missing,
-  provenance_conflict,
   // Configurations
   family_key,
   family_architecture,

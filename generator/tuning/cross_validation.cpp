@@ -20,8 +20,6 @@ int fold_of(const Problem& problem, int folds) {
 
 Regrets cross_validate(std::span<const Row> rows, Architecture architecture, const DeviceTraits& device,
                        std::span<const MeasuredProblem> measured, double bound, int folds) {
-  std::vector<Row> untuned(rows.begin(), rows.end());
-  std::erase_if(untuned, [](const Row& row) { return row.provenance == ProvenanceKind::measured; });
   Regrets all;
   std::vector<double> shares;
   for (int fold = 0; fold < folds; ++fold) {
@@ -29,8 +27,7 @@ Regrets cross_validate(std::span<const Row> rows, Architecture architecture, con
     for (const MeasuredProblem& problem : measured)
       if (fold_of(problem.problem, folds) != fold) kept.push_back(problem);
     if (kept.empty() || kept.size() == measured.size()) continue;
-    const std::vector<Row> tuned =
-        with_tuned_rows(untuned, architecture, merge(untuned, architecture, device, kept, bound));
+    const std::vector<Row> tuned = with_tuned_rows(rows, architecture, merge(rows, architecture, device, kept, bound));
     for (const MeasuredProblem& problem : measured) {
       if (fold_of(problem.problem, folds) != fold) continue;
       const Regrets one = regrets_of(tuned, architecture, device, std::span(&problem, 1));

@@ -14,8 +14,8 @@ namespace flashdma_bwd::generator {
 int fold_of(const Problem& problem, int folds);
 
 /// Tunes once for each part on the other parts and asks that table on the part that was held back. The regrets of all
-/// parts together. Of the table's `rows` those that were measured are left out: they may have been made from the very
-/// part that is held back. Parts that are empty, or everything, are passed over.
+/// parts together. `rows` are a table's without those that the tuner made (`chosen_by_people`), which may have been
+/// made from the very part that is held back. Parts that are empty, or everything, are passed over.
 Regrets cross_validate(std::span<const Row> rows, Architecture architecture, const DeviceTraits& device,
                        std::span<const MeasuredProblem> measured, double bound, int folds = 5);
 

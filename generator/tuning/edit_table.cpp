@@ -80,8 +80,37 @@ std::string indentation(std::string_view line) {
   return std::string(line.substr(0, line.find_first_not_of(' ')));
 }
 
+/// What stands behind the row of a line: a comment, the line's end. Braces in quotes are part of texts.
+std::string_view behind_row(std::string_view line) {
+  int depth = 0;
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0) {
+      if (quote == '"' && c == '\\')
+        ++i;
+      else if (c == quote)
+        quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}' && --depth == 0) {
+      return line.substr(i + 1);
+    }
+  }
+  return {};
+}
+
+/// The line of a row that measurements back.
+std::string measured_line(std::string_view line, const TunedRow& row, const MeasuredWhere& where) {
+  const std::string indent = indentation(line);
+  return indent + row_yaml(row, where, use_column(line.substr(indent.size()))) + std::string(behind_row(line));
+}
+
 std::string compose(const std::string& text, const Table& table, const std::vector<PlannedRow>& rows,
-                    std::span<const TunedRow> tuned, const MeasuredWhere& where) {
+                    std::span<const TunedRow> tuned, std::span<const RowEvidence> evidence,
+                    const MeasuredWhere& where) {
   const std::vector<std::string_view> lines = lines_of(text);
   std::set<int> old_rows, kept;
   for (const TableRow& row : table.rows) old_rows.insert(row.at.line);
@@ -103,6 +132,13 @@ std::string compose(const std::string& text, const Table& table, const std::vect
             result += end;
           }
       if (!kept.contains(number)) continue;
+      const auto backed = std::ranges::find_if(evidence, [&](const RowEvidence& each) {
+        return each.row->at.line == number && each.backing == Backing::backed;
+      });
+      if (backed != evidence.end()) {
+        result += measured_line(lines[i], backed->record, where);
+        continue;
+      }
     }
     result += lines[i];
   }
@@ -118,8 +154,8 @@ bool says_what_was_planned(const Table& table, const std::vector<PlannedRow>& ro
 }  // namespace
 
 std::optional<Table> edit_table(const SourceFile& source, const Table& table, const ArchitectureSpec& spec,
-                                std::span<const TunedRow> tuned, const MeasuredWhere& where, SourceFile& edited,
-                                Diagnostics& diagnostics) {
+                                std::span<const TunedRow> added, std::span<const RowEvidence> evidence,
+                                const MeasuredWhere& where, SourceFile& edited, Diagnostics& diagnostics) {
   edited = source;
   const std::size_t before = diagnostics.size();
   const std::vector<std::string_view> lines = lines_of(source.text);
@@ -130,8 +166,8 @@ std::optional<Table> edit_table(const SourceFile& source, const Table& table, co
           {"write it as `- {when: {...}, use: {...}, derived: \"...\"}` in one line, as the other tables do"});
   if (diagnostics.size() != before) return std::nullopt;
 
-  const std::vector<PlannedRow> rows = reachable(planned_rows(table, tuned));
-  edited.text = compose(source.text, table, rows, tuned, where);
+  const std::vector<PlannedRow> rows = reachable(planned_rows(table, added));
+  edited.text = compose(source.text, table, rows, added, evidence, where);
   std::optional<Table> result = read_table(edited, diagnostics);
   if (!result || diagnostics.size() != before) return std::nullopt;
   validate_resources(*result, spec, diagnostics);

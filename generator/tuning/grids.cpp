@@ -60,6 +60,39 @@ void add_dense(std::vector<Problem>& problems, DataType data_type, std::initiali
         problems.push_back(dense(data_type, head_dim, size.batch, size.heads, size.heads, size.seqlen, causal));
 }
 
+/// Every kind of problem that a row may be about, in every head dim: so that each row is one of those that are
+/// measured.
+void add_features(std::vector<Problem>& problems) {
+  for (const int head_dim : {32, 64, 96, 128, 192, 256}) {
+    const auto usual = [&](std::int64_t batch, std::int64_t seqlen, bool causal) {
+      return dense(DataType::bf16, head_dim, batch, 12, 12, seqlen, causal);
+    };
+    for (const bool causal : {false, true}) {
+      for (const std::int64_t seqlen : {2048, 8192}) {
+        problems.push_back(capped(usual(1, seqlen, causal)));
+        problems.push_back(biased(usual(1, seqlen, causal), BiasKind::key_vector));
+        problems.push_back(deterministic(usual(1, seqlen, causal)));
+      }
+      problems.push_back(deterministic(usual(8, 2048, causal)));
+    }
+    problems.push_back(capped(biased(usual(1, 2048, true), BiasKind::key_vector)));
+    problems.push_back(capped(biased(dense(DataType::bf16, head_dim, 1, 8, 8, 2048, true), BiasKind::tile, true)));
+    problems.push_back(capped(deterministic(usual(1, 2048, true))));
+    for (const std::int64_t seqlen : {2048, 3072}) {
+      const std::int64_t heads = seqlen == 2048 ? 8 : 16;
+      const Problem uncopied = biased(dense(DataType::bf16, head_dim, 1, heads, 2, seqlen, true), BiasKind::tile);
+      problems.push_back(uncopied);
+      problems.push_back(capped(uncopied));
+    }
+    for (const int density : {100, 400}) {
+      for (const KeyLayout layout : {KeyLayout::natural, KeyLayout::reordered})
+        problems.push_back(masked(head_dim, 16, 4, 4096, layout, density, BiasKind::none));
+      problems.push_back(masked(head_dim, 16, 4, 4096, KeyLayout::natural, density));
+      problems.push_back(masked(head_dim, 16, 4, 8192, KeyLayout::reordered, density));
+    }
+  }
+}
+
 std::vector<Problem> smoke() {
   const Problem usual = dense(DataType::bf16, 64, 1, 4, 4, 512, true);
   return {usual,
@@ -124,6 +157,7 @@ std::vector<Problem> sm90() {
     for (const std::int64_t seqlen : {2048, 8192})
       for (const int density : {60, 300})
         problems.push_back(masked(head_dim, 8, 2, seqlen, KeyLayout::reordered, density));
+  add_features(problems);
   return problems;
 }
 

@@ -25,10 +25,6 @@ struct Box {
   TileConfig tile;
 };
 
-double share_of(const Point& point, const TileConfig& tile) {
-  return find_tile(*point.measured, tile)->cold.ms / point.best->cold.ms - 1;
-}
-
 /// A problem whose table choice was not timed keeps it: nothing could be said to be no slower.
 Point point_on(const MeasuredProblem& measured, const TileConfig* incumbent, const DeviceTraits& device, double bound) {
   Point point{&measured, fastest(measured), point_of(measured.problem, device), {}, false};
@@ -38,9 +34,7 @@ Point point_on(const MeasuredProblem& measured, const TileConfig* incumbent, con
   for (const MeasuredTile& tile : measured.tiles)
     if (tile.evidence == Evidence::timed && tile.cold.ms <= limit && !slower_beyond_noise(tile.cold, before->cold))
       point.allowed.push_back(tile.tile);
-  // Of a time that is not known, nobody can say that it is within the bound.
-  point.needs_row = before->evidence == Evidence::at_least ||
-                    (before->cold.ms > limit && slower_beyond_noise(before->cold, point.best->cold));
+  point.needs_row = is_too_slow(*before, *point.best, bound);
   return point;
 }
 
@@ -82,9 +76,7 @@ class Cover {
 
   /// Whether the row of this box can name a problem on which its tile won.
   bool wins_somewhere(const TileConfig& tile, const Region& box) const {
-    return std::ranges::any_of(inside(box), [&](const Point* point) {
-      return point->best->tile == tile && point->measured->tiles.size() > 1;
-    });
+    return std::ranges::any_of(inside(box), [&](const Point* point) { return wins(tile, *point->measured); });
   }
 
   Region grown_from(const Point& seed, const TileConfig& tile) const {
@@ -145,7 +137,7 @@ class Cover {
     TileConfig best = box.tile;
     const auto sum = [&](const TileConfig& tile) {
       double shares = 0;
-      for (const Point* point : points) shares += share_of(*point, tile);
+      for (const Point* point : points) shares += share_of(*find_tile(*point->measured, tile), *point->measured);
       return shares;
     };
     for (const TileConfig& tile : points.front()->allowed)
@@ -156,26 +148,6 @@ class Cover {
   std::vector<Point> points_;
   std::vector<const Point*> uncovered_;
 };
-
-TunedRow row_of(int head_dim, const Box& box, const std::vector<const Point*>& points) {
-  TunedRow row;
-  row.when = condition_of(head_dim, box.region);
-  row.use = box.tile;
-  row.problems = points.size();
-  const auto wins = [&](const Point* point) {
-    return point->best->tile == box.tile && point->measured->tiles.size() > 1;
-  };
-  const Point* shown = points.front();
-  for (const Point* point : points) {
-    row.worst_regret = std::max(row.worst_regret, share_of(*point, box.tile));
-    if (wins(point) && (!wins(shown) || point->best->cold.ms > shown->best->cold.ms)) shown = point;
-  }
-  row.shown = shown->measured;
-  for (const MeasuredTile& tile : shown->measured->tiles)
-    if (tile.tile != box.tile && (row.runner_up == nullptr || tile.cold.ms < row.runner_up->cold.ms))
-      row.runner_up = &tile;
-  return row;
-}
 
 }  // namespace
 
@@ -192,7 +164,11 @@ std::vector<TunedRow> merge(std::span<const Row> rows, Architecture architecture
     }
     Cover cover(std::move(points));
     std::vector<TunedRow> found;
-    for (const Box& box : cover.boxes()) found.push_back(row_of(head_dim, box, cover.inside(box.region)));
+    for (const Box& box : cover.boxes()) {
+      std::vector<const MeasuredProblem*> inside;
+      for (const Point* point : cover.inside(box.region)) inside.push_back(point->measured);
+      found.push_back(tuned_row(condition_of(head_dim, box.region), box.tile, inside));
+    }
     std::ranges::stable_sort(found, std::greater<>(), &TunedRow::problems);
     result.insert(result.end(), found.begin(), found.end());
   }

@@ -6,30 +6,21 @@
 // rows that were there decide the rest.
 #pragma once
 
-#include <cstddef>
 #include <flashdma_bwd/kernel_table.hpp>
 #include <span>
 #include <vector>
 
 #include "tuning/measured_problem.hpp"
+#include "tuning/tuned_row.hpp"
 
 namespace flashdma_bwd::generator {
-
-/// A row to be put before those of its head dim. Refers to the measurements.
-struct TunedRow {
-  When when;
-  TileConfig use;
-  const MeasuredProblem* shown = nullptr;   ///< the longest of its problems on which its tile is the fastest
-  const MeasuredTile* runner_up = nullptr;  ///< there
-  std::size_t problems = 0;                 ///< measured ones that it decides or could decide
-  double worst_regret = 0;                  ///< share, over these
-};
 
 /// The default of what a choice may be slower than the best measured one.
 inline constexpr double kRegretBound = 0.03;
 
-/// `rows` are those of the table before. By head dim, then by falling number of problems. On measured problems the
-/// order does not matter: where boxes overlap, either tile is within `bound`.
+/// Rows to be put before those of their head dims. `rows` are those of the table before. By head dim, then by falling
+/// number of problems. On measured problems the order does not matter: where boxes overlap, either tile is within
+/// `bound`.
 std::vector<TunedRow> merge(std::span<const Row> rows, Architecture architecture, const DeviceTraits& device,
                             std::span<const MeasuredProblem> measured, double bound = kRegretBound);
 

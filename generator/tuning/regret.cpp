@@ -14,6 +14,11 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+bool is_too_slow(const MeasuredTile& chosen, const MeasuredTile& best, double bound) {
+  return chosen.evidence == Evidence::at_least ||
+         (chosen.cold.ms > best.cold.ms * (1 + bound) && slower_beyond_noise(chosen.cold, best.cold));
+}
+
 Regrets regrets_of(std::span<const Row> rows, Architecture architecture, const DeviceTraits& device,
                    std::span<const MeasuredProblem> measured) {
   Regrets result;

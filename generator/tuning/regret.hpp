@@ -29,6 +29,10 @@ struct Regrets {
 Regrets regrets_of(std::span<const Row> rows, Architecture architecture, const DeviceTraits& device,
                    std::span<const MeasuredProblem> measured);
 
+/// Whether a choice is slower than the best by more than the bound, and the noise. Of a time that is not known, nobody
+/// can say that it is not.
+bool is_too_slow(const MeasuredTile& chosen, const MeasuredTile& best, double bound);
+
 /// The middle one, or the mean of the middle two; 0 of none.
 double median_of(std::vector<double> values);
 

@@ -140,7 +140,9 @@ std::string measured_yaml(const TunedRow& row, const MeasuredWhere& where) {
 std::string row_yaml(const TunedRow& row, const MeasuredWhere& where, std::size_t use_column) {
   std::string text = "- {when: " + when_yaml(row.when) + ',';
   text.resize(std::max(text.size() + 1, use_column), ' ');
-  return text + "use: " + use_yaml(row.use) + ", measured: " + measured_yaml(row, where) + '}';
+  text += "use: " + use_yaml(row.use);
+  if (!row.derived.empty()) text += ", derived: " + quoted(row.derived);
+  return text + ", measured: " + measured_yaml(row, where) + '}';
 }
 
 }  // namespace flashdma_bwd::generator

@@ -18,8 +18,8 @@ struct MeasuredWhere {
   std::string source = {};  ///< what measured, if not the tuner
 };
 
-/// The row as `- {when: {...}, use: {...}, measured: {...}}` without an end of line. `use:` begins at 0-based
-/// `use_column`, or behind `when` where that is longer.
+/// The row as `- {when: {...}, use: {...}, derived: "...", measured: {...}}` without an end of line; `derived` where
+/// people chose. `use:` begins at 0-based `use_column`, or behind `when` where that is longer.
 std::string row_yaml(const TunedRow& row, const MeasuredWhere& where, std::size_t use_column = 0);
 
 }  // namespace flashdma_bwd::generator

@@ -73,6 +73,40 @@ std::string rows_text(const ReportInput& input) {
   return text;
 }
 
+/// Why measurements do not back a row.
+std::string reason_of(const generator::RowEvidence& evidence) {
+  using generator::Backing;
+  const std::string problems = std::to_string(evidence.record.problems) + " measured " +
+                               (evidence.record.problems == 1 ? "problem" : "problems");
+  switch (evidence.backing) {
+    case Backing::no_problem:
+      return "no measured problem is one of its own";
+    case Backing::not_timed:
+      return "its tile was not timed on the problems that it decides";
+    case Backing::too_slow:
+      return "+" + percent(evidence.record.worst_regret) + " on " + problem_text(evidence.worst->problem);
+    case Backing::no_rival:
+      return "no other tile was timed on its " + problems;
+    case Backing::never_fastest:
+      return "the fastest on none of its " + problems + ", at worst +" + percent(evidence.record.worst_regret);
+    case Backing::backed:
+      break;
+  }
+  return "";
+}
+
+std::string evidence_text(const ReportInput& input) {
+  if (input.evidence.empty()) return "";
+  const auto backed = std::ranges::count(input.evidence, generator::Backing::backed, &generator::RowEvidence::backing);
+  std::string text = "of the table's " + std::to_string(input.evidence.size()) + " rows " + std::to_string(backed) +
+                     " are backed: within the bound or the noise on all of their problems, and the fastest on one";
+  text += static_cast<std::size_t>(backed) == input.evidence.size() ? "\n" : "; the others:\n";
+  for (const generator::RowEvidence& evidence : input.evidence)
+    if (evidence.backing != generator::Backing::backed)
+      text += "  line " + std::to_string(evidence.row->at.line) + ": " + reason_of(evidence) + '\n';
+  return text;
+}
+
 }  // namespace
 
 std::string report_text(const ReportInput& input) {
@@ -89,12 +123,13 @@ std::string report_text(const ReportInput& input) {
   text += line_of("the table of now, on what was measured", now);
   text += line_of("with the rows asked for, on the same", regrets(tuned, input.tuned_on));
   text += line_of("cross-validated: rows from four fifths, on the other fifth",
-                  generator::cross_validate(rows, architecture, input.device, input.tuned_on, input.bound));
+                  generator::cross_validate(generator::chosen_by_people(*input.table), architecture, input.device,
+                                            input.tuned_on, input.bound));
   if (!input.held_back.empty()) {
     text += line_of("the table of now, on the problems held back", regrets(rows, input.held_back));
     text += line_of("with the rows asked for, on the problems held back", regrets(tuned, input.held_back));
   }
-  return text + worst_of(now) + rows_text(input);
+  return text + worst_of(now) + rows_text(input) + evidence_text(input);
 }
 
 std::string measurements_text(std::span<const Measurement> measurements) {

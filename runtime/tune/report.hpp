@@ -8,6 +8,7 @@
 #include "config/model.hpp"
 #include "measurement.hpp"
 #include "tuning/merge.hpp"
+#include "tuning/row_evidence.hpp"
 
 namespace flashdma_bwd::tune {
 
@@ -16,6 +17,7 @@ struct ReportInput {
   std::span<const generator::MeasuredProblem> tuned_on;
   std::span<const generator::MeasuredProblem> held_back;  ///< not asked when rows were made
   std::span<const generator::TunedRow> rows;              ///< that `tuned_on` asks for
+  std::span<const generator::RowEvidence> evidence;       ///< of the table's own rows; empty: not asked for
   DeviceTraits device;
   double bound = generator::kRegretBound;
   std::string times = "cold";  ///< by which choices are compared

@@ -104,6 +104,34 @@ rows:
   CHECK(row.line == 3);
 }
 
+TEST_CASE("a row that people chose and the tuner measured says both", "[configuration]") {
+  constexpr const char* kRow =
+      "architecture: sm90\nrows:\n- {when: {head_dim: 128}, use: {block_m: 64, block_n: 128, warps: 8, "
+      "score_warps_m: 2, dkv_warps_n: 4, dq_warps_m: 2, q_stages: 2, do_stages: 1}";
+  constexpr const char* kMeasured =
+      ", measured: {gpu: G, sm_count: 132, toolkit: T, driver: \"5\", date: 2026-01-31, "
+      "commit: c, ms: 1.5, runner_up: ampere_m64n64_w8_s2_kv2_dq2_q2_do2, runner_up_ms: 2}";
+  const auto read_row = [&](const std::string& provenance) {
+    Diagnostics diagnostics;
+    const SourceFile source{"t.yaml", "t.yaml", kRow + provenance + "}\n"};
+    const std::optional<Table> table = read_table(source, diagnostics);
+    INFO(render_text(diagnostics, {source}, false));
+    REQUIRE(table);
+    REQUIRE(table->rows.size() == 1);
+    return table->rows[0];
+  };
+  const TableRow measured = read_row(kMeasured);
+  CHECK(measured.provenance == ProvenanceKind::measured);
+  CHECK(measured.derived.empty());
+  const TableRow both = read_row(", derived: \"few keys\"" + std::string(kMeasured));
+  CHECK(both.provenance == ProvenanceKind::measured);
+  CHECK(both.derived == "few keys");
+  CHECK(both.provenance_text == measured.provenance_text + "; why: few keys");
+  const TableRow derived = read_row(", derived: \"few keys\"");
+  CHECK(derived.provenance == ProvenanceKind::derived);
+  CHECK(derived.provenance_text == derived.derived);
+}
+
 TEST_CASE("every part of a tile of the Hopper family is read", "[configuration]") {
   Diagnostics diagnostics;
   const SourceFile source{"t.yaml", "t.yaml", R"(architecture: sm90

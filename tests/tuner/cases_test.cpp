@@ -40,7 +40,7 @@ SourceFile edited_table(const SourceFile& source, Diagnostics& diagnostics) {
   const generator::Configuration shipped = generator::test::shipped();
   SourceFile edited;
   CHECK_FALSE(
-      edit_table(source, *table, *find_architecture(shipped, table->architecture), {}, {}, edited, diagnostics));
+      edit_table(source, *table, *find_architecture(shipped, table->architecture), {}, {}, {}, edited, diagnostics));
   return edited;
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("tuned rows go before those of their head dim, all else stays", "[edit
   SourceFile edited;
   Diagnostics diagnostics;
   const std::optional<Table> after =
-      edit_table(before.source, *before.table, limits(Architecture::sm80), rows, kWhere, edited, diagnostics);
+      edit_table(before.source, *before.table, limits(Architecture::sm80), rows, {}, kWhere, edited, diagnostics);
   INFO(render_text(diagnostics, {edited}, false));
   REQUIRE(after);
   CHECK(after->rows.size() == before.table->rows.size() + 2);
@@ -83,7 +83,7 @@ TEST_CASE("no rows, no change", "[edit]") {
     const Read before = read_case(name);
     SourceFile edited;
     Diagnostics diagnostics;
-    REQUIRE(edit_table(before.source, *before.table, limits(Architecture::sm80), {}, kWhere, edited, diagnostics));
+    REQUIRE(edit_table(before.source, *before.table, limits(Architecture::sm80), {}, {}, kWhere, edited, diagnostics));
     CHECK(edited.text == before.source.text);
   }
   const Configuration configuration = shipped();
@@ -92,9 +92,58 @@ TEST_CASE("no rows, no change", "[edit]") {
     REQUIRE(source != nullptr);
     SourceFile edited;
     Diagnostics diagnostics;
-    REQUIRE(edit_table(*source, table, limits(table.architecture), {}, kWhere, edited, diagnostics));
+    REQUIRE(edit_table(*source, table, limits(table.architecture), {}, {}, kWhere, edited, diagnostics));
     CHECK(edited.text == source->text);
   }
+}
+
+TEST_CASE("rows that measurements back say so, and keep what people wrote of them", "[edit]") {
+  const Read before = read_case("edit-before.yaml");
+  const TableRow& remarked = before.table->rows[1];  // d 64: a comment before it and one behind it
+  REQUIRE(remarked.when.head_dim == 64);
+  const MeasuredProblem measured = duel(64, 512, remarked.use, kWide);
+  const std::vector<RowEvidence> evidence = evidence_of(*before.table, {}, {80, 108, 166912}, std::span(&measured, 1));
+  REQUIRE(evidence[1].backing == Backing::backed);
+  SourceFile edited;
+  Diagnostics diagnostics;
+  const std::optional<Table> after =
+      edit_table(before.source, *before.table, limits(Architecture::sm80), {}, evidence, kWhere, edited, diagnostics);
+  INFO(render_text(diagnostics, {edited}, false));
+  REQUIRE(after);
+  check_expected(edited.text, tuner_cases() / "edit-measured.yaml");
+  CHECK(after->rows[1].provenance == ProvenanceKind::measured);
+  CHECK(after->rows[1].derived == remarked.derived);
+  CHECK(after->rows[0].provenance == ProvenanceKind::derived);
+
+  // Measured again, it says the new times and is no longer than before.
+  MeasuredProblem later = measured;
+  for (MeasuredTile& tile : later.tiles) tile.cold.ms *= 2;
+  const std::vector<RowEvidence> anew = evidence_of(*after, {}, {80, 108, 166912}, std::span(&later, 1));
+  SourceFile again;
+  REQUIRE(edit_table(edited, *after, limits(Architecture::sm80), {}, anew, kWhere, again, diagnostics));
+  CHECK(again.text.find("ms: 2.125,") != std::string::npos);
+  CHECK(again.text.find("ms: 1.062,") == std::string::npos);
+  CHECK(std::ranges::count(again.text, '\n') == std::ranges::count(before.source.text, '\n'));
+}
+
+TEST_CASE("what stands behind a row that is measured stays, whatever braces and quotes are in it", "[edit]") {
+  Read before = read_case("edit-before.yaml");
+  const std::string text = "derived: \"two share a multiprocessor\"}  # and one behind it";
+  const std::size_t at = before.source.text.find(text);
+  REQUIRE(at != std::string::npos);
+  before.source.text.replace(at, text.size(), R"(derived: "two \"}\" 'share' {a} \\"}  # {one} "behind" it)");
+  Diagnostics diagnostics;
+  before.table = read_table(before.source, diagnostics);
+  REQUIRE(before.table);
+  const MeasuredProblem measured = duel(64, 512, before.table->rows[1].use, kWide);
+  SourceFile edited;
+  const std::optional<Table> after = edit_table(
+      before.source, *before.table, limits(Architecture::sm80), {},
+      evidence_of(*before.table, {}, {80, 108, 166912}, std::span(&measured, 1)), kWhere, edited, diagnostics);
+  INFO(render_text(diagnostics, {edited}, false));
+  REQUIRE(after);
+  CHECK(after->rows[1].derived == R"(two "}" 'share' {a} \)");
+  CHECK(edited.text.find(R"(worst_regret_percent: 0}}  # {one} "behind" it)") != std::string::npos);
 }
 
 TEST_CASE("a row that the tuned ones leave nothing to decide is taken out", "[edit]") {
@@ -106,7 +155,7 @@ TEST_CASE("a row that the tuned ones leave nothing to decide is taken out", "[ed
   SourceFile edited;
   Diagnostics diagnostics;
   const std::optional<Table> after =
-      edit_table(before.source, *before.table, limits(Architecture::sm80), rows, kWhere, edited, diagnostics);
+      edit_table(before.source, *before.table, limits(Architecture::sm80), rows, {}, kWhere, edited, diagnostics);
   INFO(render_text(diagnostics, {edited}, false));
   REQUIRE(after);
   CHECK(after->rows.size() == before.table->rows.size());
@@ -124,7 +173,7 @@ TEST_CASE("the edited text of every shipped table is one that the generator take
   SourceFile edited;
   Diagnostics diagnostics;
   const std::optional<Table> after = edit_table(*find_source(configuration.sources, table.at.file), table,
-                                                limits(Architecture::sm90), tuned, kWhere, edited, diagnostics);
+                                                limits(Architecture::sm90), tuned, {}, kWhere, edited, diagnostics);
   INFO(render_text(diagnostics, {edited}, false));
   REQUIRE(after);
   std::size_t added = 0;
@@ -147,7 +196,8 @@ TEST_CASE("rows that the table would be refused for are not written", "[edit]") 
   const TunedRow rows[] = {row_for(measured, short_ones(256))};
   SourceFile edited;
   Diagnostics diagnostics;
-  CHECK_FALSE(edit_table(before.source, *before.table, limits(Architecture::sm80), rows, kWhere, edited, diagnostics));
+  CHECK_FALSE(
+      edit_table(before.source, *before.table, limits(Architecture::sm80), rows, {}, kWhere, edited, diagnostics));
   CHECK(render_text(diagnostics, {edited}, false).find("[shared-memory]") != std::string::npos);
 }
 

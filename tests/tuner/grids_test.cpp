@@ -6,6 +6,8 @@
 
 #include "config/model.hpp"
 #include "selection/problem_text.hpp"
+#include "selection/row_text.hpp"
+#include "selection/select_kernel.hpp"
 #include "support/catch.hpp"
 #include "tuner/timing_model.hpp"
 #include "tuning/candidates.hpp"
@@ -64,6 +66,22 @@ TEST_CASE("the grid of sm90 has 200 problems and reaches as far as it says", "[g
   const std::set<std::int64_t> heads = all([](const Problem& p) { return p.batch * p.heads; });
   CHECK(*heads.begin() == 1);
   CHECK(*heads.rbegin() == 128);
+}
+
+TEST_CASE("every row of sm90's table decides a problem of its grid", "[grids]") {
+  const Configuration configuration = shipped();
+  const Table& table = table_of(configuration, Architecture::sm90);
+  const std::vector<Row> rows = rows_of(table);
+  std::set<int> decided;
+  for (const Problem& problem : grid("sm90")) {
+    const SelectionResult selection = select_among(Architecture::sm90, kDevice, problem, rows);
+    REQUIRE(selection.status == SelectionStatus::ok);
+    decided.insert(selection.row->line);
+  }
+  for (const Row& row : rows) {
+    INFO(row_text(row));
+    CHECK(decided.contains(row.line));
+  }
 }
 
 TEST_CASE("60 problems are held back, none of them in the grid that they judge", "[grids]") {

@@ -91,9 +91,18 @@ void find_rows(const generator::Table& table, const DeviceTraits& device,
   findings.rows = generator::merge(rows, table.architecture, findings.device, findings.tuned_on, bound);
 }
 
+bool Findings::change_rows() const {
+  return !rows.empty() ||
+         std::ranges::find(evidence, generator::Backing::backed, &generator::RowEvidence::backing) != evidence.end();
+}
+
+void judge_rows(double bound, Findings& findings) {
+  findings.evidence = generator::evidence_of(*findings.table, findings.rows, findings.device, findings.tuned_on, bound);
+}
+
 std::string report_of(const Findings& findings, double bound, const std::string& times) {
-  return report_text(
-      {findings.table, findings.tuned_on, findings.held_back, findings.rows, findings.device, bound, times});
+  return report_text({findings.table, findings.tuned_on, findings.held_back, findings.rows, findings.evidence,
+                      findings.device, bound, times});
 }
 
 generator::MeasuredWhere measured_where(const Environment& environment) {
@@ -107,9 +116,13 @@ int write_table(const generator::Configuration& configuration, const Findings& f
   const generator::ArchitectureSpec& spec = *find_architecture(configuration, table.architecture);
   generator::SourceFile edited;
   generator::Diagnostics diagnostics;
-  if (!edit_table(source, table, spec, findings.rows, where, edited, diagnostics)) {
+  if (!edit_table(source, table, spec, findings.rows, findings.evidence, where, edited, diagnostics)) {
     show_findings(diagnostics, {edited}, surroundings);
     return refuse(surroundings, kFindings, source.path + ": the table is as it was");
+  }
+  if (edited.text == source.text) {
+    surroundings.out << source.path << ": says all of this already\n";
+    return kFine;
   }
   std::string now, error;
   if (!read_text_file(source.path, false, now, error)) return refuse(surroundings, kFailure, error);
@@ -119,9 +132,12 @@ int write_table(const generator::Configuration& configuration, const Findings& f
                       ": the table was edited meanwhile and is left as it is; run the same command again, nothing is "
                       "measured twice");
   if (error = bench::write_file(source.path, edited.text); !error.empty()) return refuse(surroundings, kFailure, error);
+  const auto measured =
+      std::ranges::count(findings.evidence, generator::Backing::backed, &generator::RowEvidence::backing);
   surroundings.out << source.path << ": " << findings.rows.size() << (findings.rows.size() == 1 ? " row" : " rows")
-                   << " written. Next: `git diff " << source.path << "`, `flashdma-gen generate`, build, and " << next
-                   << '\n';
+                   << " written";
+  if (!findings.evidence.empty()) surroundings.out << ", " << measured << " of those before with their measurements";
+  surroundings.out << ". Next: `git diff " << source.path << "`, `flashdma-gen generate`, build, and " << next << '\n';
   return kFine;
 }
 

@@ -12,6 +12,7 @@
 #include "tune/commands/command_line.hpp"
 #include "tune/store.hpp"
 #include "tuning/merge.hpp"
+#include "tuning/row_evidence.hpp"
 #include "tuning/row_yaml.hpp"
 
 namespace flashdma_bwd::tune {
@@ -49,10 +50,17 @@ struct Findings {
   DeviceTraits device;
   std::vector<generator::MeasuredProblem> tuned_on, held_back;
   std::vector<generator::TunedRow> rows;
+  std::vector<generator::RowEvidence> evidence;  ///< of the rows that the table has, where it was asked for
+
+  /// Whether there is anything to write.
+  bool change_rows() const;
 };
 void find_rows(const generator::Table& table, const DeviceTraits& device,
                std::vector<generator::MeasuredProblem> measured, std::span<const Problem> held_back, double bound,
                Findings& findings);
+
+/// What the same measurements say of the rows that the table has, with those found before them.
+void judge_rows(double bound, Findings& findings);
 
 /// `times`: which times choices are compared by.
 std::string report_of(const Findings& findings, double bound, const std::string& times = "cold");
@@ -60,8 +68,8 @@ std::string report_of(const Findings& findings, double bound, const std::string&
 /// What the rows of a store's measurements say of their origin.
 generator::MeasuredWhere measured_where(const Environment& environment);
 
-/// Puts the rows into the file of their table, or leaves that as it is; says which, and what comes `next` after a
-/// build.
+/// Puts the rows, and the measurements of those that the table has, into its file, or leaves that as it is; says which,
+/// and what comes `next` after a build.
 int write_table(const generator::Configuration& configuration, const Findings& findings,
                 const generator::MeasuredWhere& where, const std::string& next, const Surroundings& surroundings);
 

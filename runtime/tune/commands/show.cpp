@@ -60,6 +60,7 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   Findings findings;
   const double bound = options.bound_percent / 100;
   find_rows(*table, environment.device(), measured_problems(measurements), *held_back, bound, findings);
+  judge_rows(bound, findings);
   surroundings.out << word(table->architecture) << ", measured on " << environment.gpu << ", " << environment.sm_count
                    << " SMs, " << environment.toolkit << ", driver " << environment.driver << ", commit "
                    << environment.commit << '\n'
@@ -70,7 +71,7 @@ int run_report(const Options& options, const Surroundings& surroundings) {
   if (others > 0)
     surroundings.err << "flashdma-tune: " << others
                      << " measurements of another GPU, driver, toolkit or commit than the last one's are left out\n";
-  if (!options.write_table || findings.rows.empty()) return kFine;
+  if (!options.write_table || !findings.change_rows()) return kFine;
   return write_table(*configuration, findings, measured_where(environment), "`flashdma-tune report`", surroundings);
 }
 

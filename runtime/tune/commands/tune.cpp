@@ -189,8 +189,9 @@ int TuneRun::conclude() {
   const double bound = options_.bound_percent / 100;
   const Environment& environment = description_.environment;
   find_rows(*table_, environment.device(), measured_problems(measurements), held_back_, bound, findings);
+  judge_rows(bound, findings);
   around_.out << report_of(findings, bound);
-  if (findings.rows.empty() || options_.keep_table) return kFine;
+  if (!findings.change_rows() || options_.keep_table) return kFine;
   return write_table(configuration_, findings, measured_where(environment), "`flashdma-tune report`", around_);
 }
 
