@@ -150,7 +150,7 @@ TableRow read_row(const Node& node, Diagnostics& diagnostics) {
   if (derived != nullptr) row.provenance_text = row.derived = reader.text("derived").value_or("");
   if (measured != nullptr) {
     row.provenance = ProvenanceKind::measured;
-    row.provenance_text = read_measured(*measured, diagnostics) + (row.derived.empty() ? "" : "; why: " + row.derived);
+    row.provenance_text = (row.derived.empty() ? "" : row.derived + "; ") + read_measured(*measured, diagnostics);
   }
   if (derived == nullptr && measured == nullptr && node.kind == Node::Kind::map)
     diagnostics.add(Rule::provenance_missing, node.at, "the row does not say where its numbers come from",

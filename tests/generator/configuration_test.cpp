@@ -126,7 +126,7 @@ TEST_CASE("a row that people chose and the tuner measured says both", "[configur
   const TableRow both = read_row(", derived: \"few keys\"" + std::string(kMeasured));
   CHECK(both.provenance == ProvenanceKind::measured);
   CHECK(both.derived == "few keys");
-  CHECK(both.provenance_text == measured.provenance_text + "; why: few keys");
+  CHECK(both.provenance_text == "few keys; " + measured.provenance_text);
   const TableRow derived = read_row(", derived: \"few keys\"");
   CHECK(derived.provenance == ProvenanceKind::derived);
   CHECK(derived.provenance_text == derived.derived);

@@ -205,10 +205,13 @@ TEST_CASE("on sm90 the head dim decides who shares an item above 128, unless the
     // Of tile biases they have those that tensor copies move.
     const bool tile = problem.bias == BiasKind::tile;
     const bool hopper = problem.head_dim > 128 && (!tile || problem.bias_copies);
-    // Up to 192, without a mask, one CTA holds transposed gradients of 96 keys, but not with a key bias and a softcap.
+    // Up to 192, without a mask or turns, one CTA holds transposed gradients of 96 keys, but not with a key bias and a
+    // softcap; with few items times decide.
     const bool both = problem.bias == BiasKind::key_vector && problem.softcap;
-    const bool transposed = hopper && problem.head_dim <= 192 && !tile && !both && !problem.masked;
-    REQUIRE(accumulates_transposed(result.config.tile) == transposed);
+    const bool may_transpose =
+        hopper && problem.head_dim <= 192 && !tile && !both && !problem.masked && !problem.deterministic;
+    const bool transposed = accumulates_transposed(result.config.tile);
+    if (!may_transpose || work_items_per_sm(problem, kH100) >= 1) REQUIRE(transposed == may_transpose);
     REQUIRE(result.config.tile.cta_pair == (hopper && !transposed));
     if (problem.head_dim > 128)
       REQUIRE(result.config.tile.family == (hopper ? KernelFamily::hopper : KernelFamily::ampere));

@@ -2,7 +2,7 @@
 // configs/tables/sm90.yaml:53
 //   sm90 head_dim=128 data_type=bf16 bias=none softcap=yes causal=yes deterministic=no masked=no seqlen_q=2048..2048 seqlen_k=2048..2048 work_items_per_sm=1..1 => hopper_m64n128_wg2_q3_do2_ds2_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=12 sq=2048 sk=2048 causal softcap: 0.09855 ms, spread 0.0001498 ms; next hopper_m64n128_wg2_q2_do2_ds2_r24c240, 0.09916 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:65
-//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes mask_density=1..200 => hopper_m64n128_wg2_q3_do2_ds2_r24c240 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=reordered density=120: 1.141 ms, spread 0.01118 ms; next hopper_m64n128_wg2_q2_do2_ds2_r24c240, 1.165 ms; 11 problems measured, at worst 1 % slower than the best; why: few steps to an item, scattered keys: Q is loaded a step earlier than with two buffers
+//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes mask_density=1..200 => hopper_m64n128_wg2_q3_do2_ds2_r24c240 ; measured: few steps to an item, scattered keys: Q is loaded a step earlier than with two buffers; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=reordered density=120: 1.141 ms, spread 0.01118 ms; next hopper_m64n128_wg2_q2_do2_ds2_r24c240, 1.165 ms; 11 problems measured, at worst 1 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {

@@ -2,7 +2,7 @@
 // configs/tables/sm90.yaml:69
 //   sm90 head_dim=192 data_type=bf16 bias=none softcap=no causal=no deterministic=no masked=no seqlen_q=16384..16384 seqlen_k=16384..16384 work_items_per_sm=0..0 => hopper_m64n96_wg2_q2_do1_ds2_r40c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=192 b=1 h=1 sq=16384 sk=16384: 0.9648 ms, spread 0.00992 ms; next hopper_m64n96_wg2_q2_do1_ds2_r24c240, 0.9712 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:73
-//   sm90 head_dim=192 bias=none,key_vector softcap=no deterministic=no masked=no work_items_per_sm=1.. => hopper_m64n96_wg2_q2_do1_ds2_r40c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=192 b=1 h=16 sq=16384 sk=16384 causal: 7.602 ms, spread 0.0901 ms; next hopper_m64n96_wg2_q2_do1_ds2_r24c240, 7.641 ms; 12 problems measured, at worst 1.5 % slower than the best; why: transposed gradients of 96 keys in one CTA; CTAs that wait for their turn, and masks, lose by it
+//   sm90 head_dim=192 bias=none,key_vector softcap=no deterministic=no masked=no work_items_per_sm=1.. => hopper_m64n96_wg2_q2_do1_ds2_r40c232 ; measured: transposed gradients of 96 keys in one CTA; CTAs that wait for their turn, and masks, lose by it; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=192 b=1 h=16 sq=16384 sk=16384 causal: 7.602 ms, spread 0.0901 ms; next hopper_m64n96_wg2_q2_do1_ds2_r24c240, 7.641 ms; 12 problems measured, at worst 1.5 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {

@@ -2,9 +2,9 @@
 // configs/tables/sm90.yaml:27
 //   sm90 head_dim=64 bias=none softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; derived: as above, where a CTA takes one item
 // configs/tables/sm90.yaml:30
-//   sm90 head_dim=64 softcap=no deterministic=no masked=no work_items_per_sm=0..0 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=64 b=1 h=1 sq=4096 sk=4096: 0.04408 ms, spread 0.0002029 ms; next hopper_m128n128_wg2_q3_do2_ds2_r32c232, 0.04445 ms; 10 problems measured, at worst 2.4 % slower than the best; why: a CTA has one item at most
+//   sm90 head_dim=64 softcap=no deterministic=no masked=no work_items_per_sm=0..0 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: a CTA has one item at most; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=64 b=1 h=1 sq=4096 sk=4096: 0.04408 ms, spread 0.0002029 ms; next hopper_m128n128_wg2_q3_do2_ds2_r32c232, 0.04445 ms; 10 problems measured, at worst 2.4 % slower than the best
 // configs/tables/sm90.yaml:35
-//   sm90 head_dim=64 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=64 b=1 h=16 sq=16384 sk=16384 causal deterministic: 2.969 ms, spread 0.04501 ms; next hopper_m128n128_wg2_q2_do2_ds2_items_r32c232, 3.016 ms; 25 problems measured, at worst 1.8 % slower than the best; why: the largest tile; 24 and 240 registers spill with a key bias or masks
+//   sm90 head_dim=64 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: the largest tile; 24 and 240 registers spill with a key bias or masks; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=64 b=1 h=16 sq=16384 sk=16384 causal deterministic: 2.969 ms, spread 0.04501 ms; next hopper_m128n128_wg2_q2_do2_ds2_items_r32c232, 3.016 ms; 25 problems measured, at worst 1.8 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {
