@@ -80,24 +80,27 @@ std::string indentation(std::string_view line) {
   return std::string(line.substr(0, line.find_first_not_of(' ')));
 }
 
-/// What stands behind the row of a line: a comment, the line's end. Braces in quotes are part of texts.
+/// What stands behind the row of a line: a comment, the line's end. Braces in quotes are part of texts; quotes begin
+/// where a text does, for others are part of one.
 std::string_view behind_row(std::string_view line) {
   int depth = 0;
-  char quote = 0;
+  char quote = 0, before = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
     if (quote != 0) {
-      if (quote == '"' && c == '\\')
+      const bool escapes = quote == '"' ? c == '\\' : c == quote && i + 1 < line.size() && line[i + 1] == quote;
+      if (escapes)
         ++i;
       else if (c == quote)
         quote = 0;
-    } else if (c == '"' || c == '\'') {
+    } else if ((c == '"' || c == '\'') && std::string_view(":,{[").find(before) != std::string_view::npos) {
       quote = c;
     } else if (c == '{') {
       ++depth;
     } else if (c == '}' && --depth == 0) {
       return line.substr(i + 1);
     }
+    if (c != ' ') before = c;
   }
   return {};
 }

@@ -127,23 +127,29 @@ TEST_CASE("rows that measurements back say so, and keep what people wrote of the
 }
 
 TEST_CASE("what stands behind a row that is measured stays, whatever braces and quotes are in it", "[edit]") {
-  Read before = read_case("edit-before.yaml");
-  const std::string text = "derived: \"two share a multiprocessor\"}  # and one behind it";
-  const std::size_t at = before.source.text.find(text);
-  REQUIRE(at != std::string::npos);
-  before.source.text.replace(at, text.size(), R"(derived: "two \"}\" 'share' {a} \\"}  # {one} "behind" it)");
-  Diagnostics diagnostics;
-  before.table = read_table(before.source, diagnostics);
-  REQUIRE(before.table);
-  const MeasuredProblem measured = duel(64, 512, before.table->rows[1].use, kWide);
-  SourceFile edited;
-  const std::optional<Table> after = edit_table(
-      before.source, *before.table, limits(Architecture::sm80), {},
-      evidence_of(*before.table, {}, {80, 108, 166912}, std::span(&measured, 1)), kWhere, edited, diagnostics);
-  INFO(render_text(diagnostics, {edited}, false));
-  REQUIRE(after);
-  CHECK(after->rows[1].derived == R"(two "}" 'share' {a} \)");
-  CHECK(edited.text.find(R"(worst_regret_percent: 0}}  # {one} "behind" it)") != std::string::npos);
+  struct Text {
+    const char *yaml, *derived;
+  };
+  for (const Text& one : {Text{R"("two \"}\" 'share' {a} \\")", R"(two "}" 'share' {a} \)"},
+                          Text{R"('it''s "}')", R"(it's "})"}, Text{R"(it's "two")", R"(it's "two")"}}) {
+    Read before = read_case("edit-before.yaml");
+    const std::string text = "derived: \"two share a multiprocessor\"}  # and one behind it";
+    const std::size_t at = before.source.text.find(text);
+    REQUIRE(at != std::string::npos);
+    before.source.text.replace(at, text.size(), "derived: " + std::string(one.yaml) + R"(}  # {one} "behind" it's)");
+    Diagnostics diagnostics;
+    before.table = read_table(before.source, diagnostics);
+    REQUIRE(before.table);
+    const MeasuredProblem measured = duel(64, 512, before.table->rows[1].use, kWide);
+    SourceFile edited;
+    const std::optional<Table> after = edit_table(
+        before.source, *before.table, limits(Architecture::sm80), {},
+        evidence_of(*before.table, {}, {80, 108, 166912}, std::span(&measured, 1)), kWhere, edited, diagnostics);
+    INFO(render_text(diagnostics, {edited}, false));
+    REQUIRE(after);
+    CHECK(after->rows[1].derived == one.derived);
+    CHECK(edited.text.find("worst_regret_percent: 0}}  # {one} \"behind\" it's\n") != std::string::npos);
+  }
 }
 
 TEST_CASE("a row that the tuned ones leave nothing to decide is taken out", "[edit]") {
