@@ -2,8 +2,10 @@
 #include "device_problem.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "active_pairs.hpp"
 #include "fill.hpp"
 #include "mask_encodings.hpp"
 #include "mask_shapes.hpp"
@@ -14,6 +16,14 @@ namespace {
 
 constexpr std::uint64_t kSeed = 2024;
 constexpr std::size_t kMostCopies = 16;
+
+/// As flashdma_bwd_arguments has it. `active_fraction`: of all pairs.
+std::int32_t mask_density_of(const Problem& problem, double active_fraction) {
+  const double pairs = static_cast<double>(problem.seqlen_q) * static_cast<double>(problem.seqlen_k);
+  const double visible = visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal);
+  const double density = visible == 0 ? 0 : active_fraction * pairs / visible;
+  return std::clamp(static_cast<std::int32_t>(std::lround(1000 * density)), 1, 1000);
+}
 
 }  // namespace
 
@@ -153,6 +163,7 @@ bool DeviceProblem::upload_shared(const Problem& problem, const DeviceProblemOpt
     shared_.mask.data = upload(encoded.bytes.data(), encoded.bytes.size());
     shared_.mask_block_q = encoded.block_q;
     shared_.mask_block_k = encoded.block_k;
+    if (shared_.mask_density == 0) shared_.mask_density = mask_density_of(problem, active_fraction_);
   }
 
   const std::vector<float> lse = plausible_lse(problem);

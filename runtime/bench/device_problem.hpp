@@ -33,7 +33,7 @@ struct DeviceProblemOptions {
   std::string kernel;       ///< canonical name, or empty: the table decides
   bool reuse_plan = false;  ///< the mask's plan is built once, not in each call
   std::int32_t mask_layout = FLASHDMA_BWD_MASK_AUTO;
-  std::int32_t mask_density = 0;   ///< what the caller says of it, see flashdma_bwd_arguments
+  std::int32_t mask_density = 0;   ///< what the caller says of it, see flashdma_bwd_arguments; 0: what it is
   bool bias_of_all_heads = false;  ///< not one for each KV head
   bool unaligned_bias = false;     ///< tensor copies cannot move it: it begins 8 bytes behind a multiple of 16
   std::uint32_t flags = 0;

@@ -65,7 +65,7 @@ bool has_stray_options(const CLI::App& app, const CLI::App& command) {
 int parse_and_run(int argc, char** argv) {
   CLI::App app{
       "Times the backward pass of dynamic mask attention: median of CUDA-event timings, after a warm-up, over rotating "
-      "inputs."};
+      "inputs. Of a mask the library is told how many pairs are active, as a caller may (mask_density)."};
   bench::BenchOptions options;
   bench::ReportOptions report_options;
   add_bench(app, options);

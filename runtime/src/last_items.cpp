@@ -25,9 +25,12 @@ constexpr int kLeastGainOfTail = 256;
 constexpr std::array<int, 4> kTailRounds{0, 1, 2, 3};
 /// Items of several heads go through these at their own pace, so that more heads are at work than groups. What the
 /// model without a cache gives as a tail's time took up to 18 % longer on an H200, mostly 5 to 7 %, where the tail had
-/// one or two rounds of them, and 7 to 36 % where it had three.
+/// one or two rounds of them, and 7 to 36 % where it had three. With up to four heads a tail of one
+/// round, behind twice as many items, took no longer (NOTES.md of hopper/, "The order of items and their pieces").
 constexpr std::array<int, 3> kTailRoundsOfGroupedHeads{0, 1, 2};
 constexpr int kCostOfTailOfGroupedHeads = 10;  ///< one part of so many of the tail's time
+constexpr int kHeadsWithoutCost = 4;
+constexpr int kRoundsBeforeTailWithoutCost = 2;
 
 /// A way to split: how many of the last items, and into how many pieces the longest of them.
 struct Way {
@@ -76,13 +79,19 @@ class LastItems {
     return std::min((rounds * p.running + p.key_tiles - 1) / p.key_tiles, groups_);
   }
 
+  /// Whether less than half of the items is in the tail, and enough before it.
+  bool is_short_tail() const {
+    return 2 * tail_groups_ < groups_ && p.items >= (kRoundsBeforeTailWithoutCost + 1) * p.running;
+  }
+
   /// The shortest tail that no other is much better than, each with its best split.
   Split choose_for_grouped_heads(const Split& otherwise) {
     TimedSplit best;
     for (const int rounds : kTailRoundsOfGroupedHeads) {
       tail_groups_ = groups_of_rounds(rounds);
       TimedSplit timed = choose_split(otherwise, false);
-      timed.time += timed.time * tail_groups_ / (std::int64_t{groups_} * kCostOfTailOfGroupedHeads);
+      if (p.heads_per_item > kHeadsWithoutCost || rounds > 1 || !is_short_tail())
+        timed.time += timed.time * tail_groups_ / (std::int64_t{groups_} * kCostOfTailOfGroupedHeads);
       if (best.time - timed.time <= best.time / kLeastGainOfTail) continue;
       best = timed;
       best.split.order.tail_groups = tail_groups_;

@@ -137,14 +137,14 @@ PlanDevice plan_device(const DeviceTraits& device, bool early_launches) {
 }
 
 cudaError_t build_plan(const MaskShape& shape, const flashdma_bwd_arguments& a, const PlanDevice& device,
-                       std::byte* memory, cudaStream_t stream) {
+                       std::byte* memory, cudaStream_t stream, const BesideOrder& beside_order = {}) {
   MaskView mask = mask_view(a);
   if (mask.encoding == MaskEncoding::key_list) {
     auto* bits = reinterpret_cast<std::uint64_t*>(memory + finished_plan_bytes(shape, a));
     if (const cudaError_t error = mark_keys(mask, bits, stream); error != cudaSuccess) return error;
   }
   if (shape.layout == KeyLayout::reordered)
-    return reorder_mask(mask, device, a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream);
+    return reorder_mask(mask, device, a.mask_layout != FLASHDMA_BWD_MASK_REORDERED, memory, stream, beside_order);
   if (shape.layout == KeyLayout::compacted) {
     const CompactedPlanLayout layout = compacted_plan_layout(shape.masks(), a.seqlen_k);
     return compact_mask(mask, reinterpret_cast<std::int32_t*>(memory + layout.counts),
@@ -449,6 +449,16 @@ StoredTiles stored_tiles(const Call& call, const flashdma_bwd_arguments& a, cons
   return {mask_limits(a), config.tile.block_m, config.tile.block_n};
 }
 
+/// Whether D and the zeros of dQ, which need no plan, are made beside the kernel that orders the keys of the plan that
+/// the call builds, which has a multiprocessor for each mask and takes as long as they do.
+bool preprocesses_beside_plan(const Call& call, const flashdma_bwd_arguments& a) {
+  // Of fewer elements of dQ they take no longer than the work table, beside which they are made else.
+  constexpr std::int64_t kFewestElements = 8 << 20;
+  const BackwardParameters& p = call.parameters;
+  return a.plan == nullptr && call.mask.layout == KeyLayout::reordered && p.early_launches && call.mask.masks() > 0 &&
+         a.seqlen_k > 0 && a.heads * p.scratch_rows * a.head_dim >= kFewestElements;
+}
+
 /// Runs calls until one fails.
 class Chain {
  public:
@@ -481,9 +491,12 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (call.cleared_end > call.cleared_begin)
     chain.run("cudaMemsetAsync of the workspace", cudaMemsetAsync(Workspace(workspace).at(call.cleared_begin), 0,
                                                                   call.cleared_end - call.cleared_begin, stream));
+  const int head_dim = kernel.config.head_dim;
+  const bool beside_plan = preprocesses_beside_plan(call, arguments);
+  const auto preprocess_rows = [&] { return preprocess(p, head_dim, PreprocessPart::rows, true, stream); };
   if (chain.ok() && call.mask.present && arguments.plan == nullptr)
-    chain.run("mask plan kernel",
-              build_plan(call.mask, arguments, plan_device(device, p.early_launches), call.plan, stream));
+    chain.run("mask plan kernel", build_plan(call.mask, arguments, plan_device(device, p.early_launches), call.plan,
+                                             stream, beside_plan ? BesideOrder(preprocess_rows) : BesideOrder()));
   if (chain.ok() && call.unclipped_keys != nullptr)
     chain.run("kernel that clips the keys",
               clip_keys(p, call.unclipped_keys, const_cast<std::int32_t*>(p.active_keys), stream));
@@ -491,7 +504,9 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && lists) chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
   // Ranks are made by a kernel behind that of the lists.
   const bool after_lists = lists && p.list_ranks == nullptr;
-  if (chain.ok()) chain.run("preprocess kernel", preprocess(p, kernel.config.head_dim, after_lists, stream));
+  if (chain.ok())
+    chain.run("preprocess kernel",
+              preprocess(p, head_dim, beside_plan ? PreprocessPart::table : PreprocessPart::all, after_lists, stream));
   if (chain.ok() && is_packed(arguments))
     chain.run("kernel that clears the packed tails",
               clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));
@@ -509,8 +524,7 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
               reduce_bias_gradient(call.bias_scratch, call.bias_scratch_shape, call.bias_output, p, first(), stream));
   if (chain.ok() && p.d_k_partial != nullptr)
     chain.run("dK and dV reduction kernel", reduce_d_key_value(p, first(), stream));
-  if (chain.ok())
-    chain.run("gradient conversion kernel", convert_gradients(p, kernel.config.head_dim, first(), stream));
+  if (chain.ok()) chain.run("gradient conversion kernel", convert_gradients(p, head_dim, first(), stream));
   return chain.result();
 }
 

@@ -8,8 +8,9 @@
 // wait only what was complete before the chain began may be read, or, where the predecessor had waited before it let
 // this one launch, what that waited for, by way of the L2 cache (__ldcg).
 //
-// Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the clearing of dK
-// and dV, and of the kernels behind the main one all but the first, which lets them be launched when that is done.
+// Kernels that do not need their predecessor run beside its last CTAs, and wait for it at their end: the rows of the
+// preprocess kernel (in a plan's chain beside the ordering of keys, which leaves most of the GPU idle), the clearing of
+// dK and dV, and of the kernels behind the main one all but the first, which lets them be launched when that is done.
 #pragma once
 
 namespace flashdma_bwd {

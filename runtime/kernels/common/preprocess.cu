@@ -65,27 +65,10 @@ FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
   return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
 }
 
-/// Lanes lanes a row, eight elements a lane. The main kernel's tickets begin anew. `kTable`: the first block writes the
-/// work table of the main kernel, which takes longer than a block of rows, and less than launching a kernel for it.
-template <DataType Type, int Lanes, bool kTable>
-__global__ void __launch_bounds__(kThreads)
-    preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
-  let_successor_launch();
-  if constexpr (kTable)
-    if (blockIdx.x == 0) WorkTableWriter(p).clear_slots();
-  // For the lists that the table is made of, and so that this kernel is not done before theirs, for which the main one
-  // does not wait.
-  if (blockIdx.x == 0) wait_for_predecessor();
-  if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
-  if constexpr (kTable) {
-    static_assert(kThreads == kTableThreads);
-    if (blockIdx.x == 0) {
-      WorkTableWriter(p).run();
-      return;
-    }
-  }
-  if (preprocess_blocks<Lanes>(p) == 0) return;
-  const HeadBlock block = head_block(p, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0), preprocess_blocks<Lanes>(p));
+/// The rows of a block, Lanes lanes a row, eight elements a lane.
+template <DataType Type, int Lanes>
+__device__ __forceinline__ void preprocess_block(const BackwardParameters& p, int bucket, int index) {
+  const HeadBlock block = head_block(p, index, preprocess_blocks<Lanes>(p));
   const int batch = block.batch;
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
@@ -141,23 +124,49 @@ __global__ void __launch_bounds__(kThreads)
   p.row_dot[scratch_row + own_row] = empty ? 0.0f : sum;
 }
 
+/// The main kernel's tickets begin anew. `kTable`: the first block writes the work table of the main kernel, which
+/// takes longer than a block of rows, and less than launching a kernel for it.
+template <DataType Type, int Lanes, bool kTable>
+__global__ void __launch_bounds__(kThreads)
+    preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
+  let_successor_launch();
+  if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
+  if constexpr (kTable) {
+    static_assert(kThreads == kTableThreads);
+    if (blockIdx.x == 0) {
+      WorkTableWriter(p).clear_slots();
+      wait_for_predecessor();  // for the lists that the table is made of
+      WorkTableWriter(p).run();
+      return;
+    }
+  }
+  if (preprocess_blocks<Lanes>(p) != 0)
+    preprocess_block<Type, Lanes>(p, bucket, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0));
+  // So that this kernel is not done before its predecessor, for which the next one does not wait.
+  if (!kTable && blockIdx.x == 0) wait_for_predecessor();
+}
+
 template <DataType Type, int Lanes>
-cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
-  const unsigned blocks = static_cast<unsigned>(preprocess_blocks<Lanes>(p)) * static_cast<unsigned>(p.batch * p.heads);
-  if (p.work != nullptr)
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool early,
+                              cudaStream_t stream) {
+  const unsigned blocks = part == PreprocessPart::table ? 0
+                                                        : static_cast<unsigned>(preprocess_blocks<Lanes>(p)) *
+                                                              static_cast<unsigned>(p.batch * p.heads);
+  if (p.work != nullptr && part != PreprocessPart::rows)
     return launch_kernel(preprocess_kernel<Type, Lanes, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
                          stream, p, bucket);
-  if (blocks == 0 && p.ticket == nullptr) return cudaSuccess;
+  if (part == PreprocessPart::table || (blocks == 0 && p.ticket == nullptr)) return cudaSuccess;
   return launch_kernel(preprocess_kernel<Type, Lanes, false>, Grid(std::max(blocks, 1u)).launched_early(early),
                        kThreads, 0, stream, p, bucket);
 }
 
 template <DataType Type>
-cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, bool early, cudaStream_t stream) {
-  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, early, stream);
-  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, early, stream);
-  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, early, stream);
-  return launch_preprocess<Type, 32>(p, bucket, early, stream);
+cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool early,
+                              cudaStream_t stream) {
+  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, part, early, stream);
+  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, part, early, stream);
+  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, part, early, stream);
+  return launch_preprocess<Type, 32>(p, bucket, part, early, stream);
 }
 
 template <DataType Type, bool kTable>
@@ -168,10 +177,11 @@ cudaError_t load_preprocess_kernels() {
 
 }  // namespace
 
-cudaError_t preprocess(const BackwardParameters& p, int bucket, bool after_lists, cudaStream_t stream) {
-  const bool early = after_lists && p.early_launches;
-  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, early, stream)
-                                       : launch_preprocess<DataType::fp16>(p, bucket, early, stream);
+cudaError_t preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool beside_predecessor,
+                       cudaStream_t stream) {
+  const bool early = beside_predecessor && p.early_launches;
+  return p.data_type == DataType::bf16 ? launch_preprocess<DataType::bf16>(p, bucket, part, early, stream)
+                                       : launch_preprocess<DataType::fp16>(p, bucket, part, early, stream);
 }
 
 cudaError_t side::load_preprocess() {

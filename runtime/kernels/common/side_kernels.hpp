@@ -7,10 +7,15 @@
 
 namespace flashdma_bwd {
 
-/// D = rowsum(dO O) and LSE in log2 into padded scratch, zeros into the dQ scratch, and the main kernel's work table
-/// where there is one. `after_lists`: the kernel before in the stream makes the tile lists, beside which this one may
-/// run.
-cudaError_t preprocess(const BackwardParameters& parameters, int bucket, bool after_lists, cudaStream_t stream);
+/// What comes before the main kernel: D = rowsum(dO O) and LSE in log2 into padded scratch and zeros into the dQ
+/// scratch, which need the call's inputs only (rows); and the main kernel's work table where there is one, which needs
+/// the tile lists.
+enum class PreprocessPart : std::uint8_t { all, rows, table };
+
+/// `beside_predecessor`: the kernel before in the stream is one of a chain (launch_order.cuh), beside which this one
+/// may run, and the table is made of what it writes.
+cudaError_t preprocess(const BackwardParameters& parameters, int bucket, PreprocessPart part, bool beside_predecessor,
+                       cudaStream_t stream);
 
 // Three kernels need the main one's results only. `first`: it is the first of these in the stream, and waits for the
 // main one; the others run beside it.

@@ -11,7 +11,7 @@ cudaError_t load_side_kernels() {
 cudaError_t load_plan_kernels() {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t preprocess(const BackwardParameters&, int, bool, cudaStream_t) {
+cudaError_t preprocess(const BackwardParameters&, int, PreprocessPart, bool, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t convert_gradients(const BackwardParameters&, int, bool, cudaStream_t) {
@@ -42,7 +42,7 @@ cudaError_t pack_mask(const MaskView&, std::uint64_t*, std::uint8_t*, cudaStream
 cudaError_t compact_mask(const MaskView&, std::int32_t*, std::int32_t*, cudaStream_t) {
   return cudaErrorNoKernelImageForDevice;
 }
-cudaError_t reorder_mask(const MaskView&, const PlanDevice&, bool, std::byte*, cudaStream_t) {
+cudaError_t reorder_mask(const MaskView&, const PlanDevice&, bool, std::byte*, cudaStream_t, const BesideOrder&) {
   return cudaErrorNoKernelImageForDevice;
 }
 cudaError_t clip_keys(const BackwardParameters&, const std::int32_t*, std::int32_t*, cudaStream_t) {

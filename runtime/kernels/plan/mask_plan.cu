@@ -110,12 +110,13 @@ cudaError_t compact_mask(const MaskView& mask, std::int32_t* counts, std::int32_
 }
 
 cudaError_t reorder_mask(const MaskView& mask, const PlanDevice& device, bool may_keep_natural, std::byte* memory,
-                         cudaStream_t stream) {
+                         cudaStream_t stream, const BesideOrder& beside_order) {
   const ReorderedPlan plan = reordered_plan(memory, std::int64_t{mask.batch} * mask.heads, mask.queries, mask.keys);
   const OwnOrderProof proof = may_keep_natural ? own_order_proof(mask, device, plan) : OwnOrderProof();
   cudaError_t error = prepare_keys(mask, proof, plan, stream);
   if (error == cudaSuccess) error = read_key_rows(mask, device, proof, plan, stream);
   if (error == cudaSuccess) error = order_keys(mask, device, plan, may_keep_natural, stream);
+  if (error == cudaSuccess && beside_order) error = beside_order();
   if (error == cudaSuccess) error = pack_ordered_atoms(mask, device, proof, plan, stream);
   return error;
 }

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 
 #include "common/host_device.hpp"
 #include "common/parameters.hpp"
@@ -103,10 +104,14 @@ struct PlanDevice {
   std::int64_t least_probed_pairs = 200'000'000;
 };
 
+/// Enqueues what may run beside the kernel that orders the keys, one CTA a mask.
+using BesideOrder = std::function<cudaError_t()>;
+
 /// Builds the reordered layout in `memory`. `may_keep_natural`: a mask whose keys' own order promises no more tiles
-/// keeps it, which the mask's KeyOrder says.
+/// keeps it, which the mask's KeyOrder says. `beside_order`: what else there is to do meanwhile, in the same stream, as
+/// a kernel of the chain that lets its successor launch; nothing if empty.
 cudaError_t reorder_mask(const MaskView& mask, const PlanDevice& device, bool may_keep_natural, std::byte* memory,
-                         cudaStream_t stream);
+                         cudaStream_t stream, const BesideOrder& beside_order = {});
 
 /// Copies the keys of a reordered plan to [batch][mask head][seqlen_k], those past the end of a packed sequence as
 /// kPastEnd. parameters.list_heads are the mask's.
