@@ -135,7 +135,7 @@ TEST_CASE("a warp gathers the atoms of several pairs of query atoms as of one") 
     const auto ctas =
         static_cast<unsigned>(2 * mask_atoms(mask.keys) * parts + kOrderedAtomWarps - 1) / kOrderedAtomWarps;
     REQUIRE(launch_kernel(ordered_atoms_kernel, ctas, kOrderedAtomWarps * 32, 0, nullptr, 2, mask.queries, mask.keys,
-                          pairs_of_warp, OwnOrderProof(), plan) == cudaSuccess);
+                          parts, OwnOrderProof(), plan) == cudaSuccess);
     for (int h = 0; h < 2; ++h) CHECK(plan_defect(mask, Limits(), plan, 0, h, false) == "");
   }
 }

@@ -125,7 +125,7 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
 }
 
 /// The main kernel's tickets begin anew. `kTable`: the first block writes the work table of the main kernel, which
-/// takes longer than a block of rows, and less than launching a kernel for it.
+/// takes longer than a block of rows.
 template <DataType Type, int Lanes, bool kTable>
 __global__ void __launch_bounds__(kThreads)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {

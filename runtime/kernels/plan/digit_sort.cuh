@@ -41,6 +41,12 @@ __device__ __forceinline__ Coded with_digit(Coded coded, int digit, int value) {
   return (coded & ~(Coded{kDigits - 1} << shift)) | static_cast<Coded>(value) << shift;
 }
 
+/// The warp's number, by an exchange: so the compiler knows that it is one for all lanes, and takes them for converged
+/// where it decides. Else votes and reductions there are calls.
+__device__ __forceinline__ int uniform_warp() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
 /// What the threads of a sort share.
 struct DigitCounters {
   std::int32_t of_warps[kSortWarps][kDigits];
@@ -104,7 +110,7 @@ __device__ __forceinline__ int sort_by_digit(DigitCounters& counters, int count,
                                              const Destination& destination) {
   constexpr int kUnroll = 4;  // strips of 32 values whose loads are in flight together
   const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / 32;
+  const int warp = uniform_warp();
   const int lane = thread % 32;
   for (int i = thread; i < kSortWarps * kDigits; i += kSortThreads) (&counters.of_warps[0][0])[i] = 0;
   __syncthreads();

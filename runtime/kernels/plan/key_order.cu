@@ -51,7 +51,7 @@ __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderPr
   const KeyLevels levels(p.query_atoms);
   constexpr int kUnroll = sizeof(Coded) == 4 ? 8 : 4;  // keys whose loads are in flight together
   static_assert(kUnroll * kSortWarps <= kDigits && kSortWarps == 32);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = uniform_warp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int spanned = 0;
   int count = 0;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void sort_tiles(OrderState& state, const Coded* list,
     state.tile_lengths[tile] = static_cast<std::uint8_t>(latest_last - first_level(front));
   }
   __syncthreads();
-  for (int tile = thread / 32; tile < tiles; tile += kSortWarps) {
+  for (int tile = uniform_warp(); tile < tiles; tile += kSortWarps) {
     const int length = state.tile_lengths[tile];
     int place = 0;
     for (int other = thread % 32; other < tiles; other += 32)
@@ -132,7 +132,7 @@ template <class KeyAt>
 __device__ __forceinline__ void write_order(OrderState& state, const OrderProblem& p, int count, const KeyAt& key_at,
                                             const std::int32_t* from_end, const std::int32_t* ends, std::int32_t* keys,
                                             KeyAtomRange* ranges) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = uniform_warp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kKeysOfLane = kStratumTileKeys / 32;
   int tiles = 0;

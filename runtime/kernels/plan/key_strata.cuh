@@ -83,7 +83,7 @@ class KeyStrata {
     const int chunk_tiles = max((tiles + kMostChunks - 1) / kMostChunks, 1);
     const int chunk_keys = chunk_tiles * kStratumTileKeys;
     const int chunks = (count + chunk_keys - 1) / chunk_keys;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int warp = uniform_warp();
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int chunk = warp; chunk < chunks; chunk += kSortWarps) {
       const int begin = chunk * chunk_keys;
@@ -91,13 +91,12 @@ class KeyStrata {
       LevelRange range;
       range.find(coded, begin, end);
       if (lane == 0)
-        chunks_[chunk] = {range.latest_last * kUnit,
-                          static_cast<int>(std::int64_t{range.sum_of_lasts} * kUnit / (end - begin)),
-                          range.earliest_first, range.latest_first};
+        chunks_[chunk] = {range.latest_last * kUnit, parts_of(range.sum_of_lasts, end - begin), range.earliest_first,
+                          range.latest_first};
     }
     if (threadIdx.x == 0) chunk_tiles_ = chunk_tiles;
     __syncthreads();
-    if (warp == 0) cut(chunks, chunk_tiles);
+    if (warp == 0 && chunks > 0) cut(chunks, chunk_tiles);
     __syncthreads();
   }
 
@@ -117,55 +116,79 @@ class KeyStrata {
     int latest_first;
   };
 
+  /// sum * kUnit / count, without the product.
+  static __device__ __forceinline__ int parts_of(int sum, int count) {
+    return sum / count * kUnit + sum % count * kUnit / count;
+  }
+
   /// One warp. least_waste(j) = min over i < j of least_waste(i) + waste(stratum of the chunks [i, j)). A lane has the
-  /// strata that begin at i = lane, lane + 32, ..., and lets them grow by a chunk a step.
+  /// strata that begin at i = lane, lane + 32, ..., and lets them grow by a chunk a step. This is what all warps wait
+  /// for: the growth for a step is computed while the minimum of the step before is on its way, by selections, for
+  /// lanes would take turns else.
   __device__ __forceinline__ void cut(int chunks, int chunk_tiles) {
+    static_assert((kMostChunks & (kMostChunks - 1)) == 0);
+    constexpr int kNotBegun = 1 << 30;  // above every waste times kMostChunks, which is below 2^29
     const int lane = static_cast<int>(threadIdx.x);
     // Waste is counted in chunks of tiles.
     const int unit_of_firsts = max(kUnit / 2 / chunk_tiles, 1);
-    int least[kPerLane] = {};
+    int least[kPerLane];  // of the chunks before i, times kMostChunks, and i
     int top[kPerLane];
-    int lasts[kPerLane];
-    int earliest[kPerLane];
-    int latest[kPerLane];
+    int lasts[kPerLane] = {};
+    int earliest[kPerLane] = {};
+    int latest[kPerLane] = {};
+    int growth[kPerLane] = {};
 #pragma unroll
     for (int s = 0; s < kPerLane; ++s) {
+      least[s] = s * 32 + lane == 0 ? 0 : kNotBegun;
       top[s] = s * 32 + lane < chunks ? chunks_[s * 32 + lane].latest_last : 0;
-      lasts[s] = 0;
-      earliest[s] = kLevels;
-      latest[s] = -1;
     }
-    for (int j = 1; j <= chunks; ++j) {
-      const Chunk added = chunks_[j - 1];
-      int best = kUnlimited;
+    const auto grow = [&](int chunk, const Chunk& added) {
 #pragma unroll
       for (int s = 0; s < kPerLane; ++s) {
-        if (s * 32 >= j) break;  // for no lane there is such a stratum
-        const int i = s * 32 + lane;
-        const bool begun = i < j;  // by selection: lanes would take turns else, and this is what one warp waits for
-        lasts[s] += begun ? top[s] - added.mean_last : 0;
-        earliest[s] = min(earliest[s], begun ? added.earliest_first : kLevels);
-        latest[s] = max(latest[s], begun ? added.latest_first : -1);
-        const int waste = least[s] + lasts[s] + (latest[s] - earliest[s]) * unit_of_firsts;
-        best = min(best, begun ? waste * kMostChunks + i : kUnlimited);  // below 2^29
+        if (s * 32 >= chunks) break;
+        const bool begins = s * 32 + lane == chunk;
+        lasts[s] = (begins ? 0 : lasts[s]) + top[s] - added.mean_last;
+        earliest[s] = min(begins ? kLevels : earliest[s], added.earliest_first);
+        latest[s] = max(begins ? 0 : latest[s], added.latest_first);
+        growth[s] = (lasts[s] + (latest[s] - earliest[s]) * unit_of_firsts) * kMostChunks;
+      }
+    };
+    grow(0, chunks_[0]);
+    Chunk next = chunks_[min(1, chunks - 1)];
+    for (int j = 1; j <= chunks; ++j) {
+      int best = kNotBegun;
+#pragma unroll
+      for (int s = 0; s < kPerLane; ++s) {
+        if (s * 32 >= chunks) break;
+        best = min(best, least[s] + growth[s]);
       }
       best = __reduce_min_sync(0xffffffffu, best);
-      if (lane == 0) begins_[j] = best % kMostChunks;
+      grow(j, next);
+      next = chunks_[min(j + 1, chunks - 1)];
+      if (lane == 0) begins_[j] = best;
+      const int up_to_j = (best & -kMostChunks) | j;
 #pragma unroll
-      for (int s = 0; s < kPerLane; ++s) least[s] = j == s * 32 + lane ? best / kMostChunks : least[s];
+      for (int s = 0; s < kPerLane; ++s) least[s] = s * 32 + lane == j ? up_to_j : least[s];
     }
     __syncwarp();
-    if (lane != 0) return;
-    int stratum = kMostChunks;
-    for (int end = chunks; end > 0; end = begins_[end]) {
-      --stratum;
-      latest_lasts_[stratum] = chunks_[begins_[end]].latest_last / kUnit;
-      for (int chunk = begins_[end]; chunk < end; ++chunk) strata_[chunk] = stratum;
+    unsigned starts[kPerLane] = {};  // a bit for each chunk with which a stratum begins
+    for (int end = chunks; end > 0;) {
+      end = begins_[end] & (kMostChunks - 1);
+#pragma unroll
+      for (int s = 0; s < kPerLane; ++s) starts[s] |= end / 32 == s ? 1u << end % 32 : 0;
+    }
+    int later = 0;  // strata that begin in later words
+#pragma unroll
+    for (int s = kPerLane - 1; s >= 0; --s) {
+      const int stratum = kMostChunks - 1 - later - __popc(starts[s] >> lane >> 1);
+      strata_[s * 32 + lane] = stratum;
+      if ((starts[s] >> lane & 1u) != 0) latest_lasts_[stratum] = top[s] / kUnit;
+      later += __popc(starts[s]);
     }
   }
 
   Chunk chunks_[kMostChunks];
-  int begins_[kMostChunks + 1];    ///< of the last stratum of the first j chunks
+  int begins_[kMostChunks + 1];    ///< of the last stratum of the first j chunks, and times kMostChunks their waste
   int strata_[kMostChunks];        ///< of chunks
   int latest_lasts_[kMostChunks];  ///< of strata
   int chunk_tiles_;

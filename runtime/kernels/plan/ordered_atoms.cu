@@ -15,27 +15,36 @@ namespace {
 
 constexpr int kOrderedAtomWarps = 8;
 
-/// Warps that fill a GPU; with more work each takes several pairs of query atoms.
+/// Warps that run at once on a large GPU; with more work each takes several pairs of query atoms, so that what comes
+/// before the first one's bits, three reads one after the other, is not waited for once more.
 constexpr std::int64_t kEnoughWarps = 16384;
 constexpr std::int64_t kMostPairs = 16;
 
-/// One warp takes a key atom's pairs with up to `pairs_of_warp` times two query atoms.
+/// One warp takes every `parts`-th pair of a key atom with two query atoms: a key is active over an interval, of which
+/// all warps get something.
 __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
-    ordered_atoms_kernel(int masks, int queries, int seqlen_k, int pairs_of_warp, OwnOrderProof proof,
-                         ReorderedPlan plan) {
+    ordered_atoms_kernel(int masks, int queries, int seqlen_k, int parts, OwnOrderProof proof, ReorderedPlan plan) {
   wait_for_predecessor();
   const int query_atoms = mask_atoms(queries);
   const int key_atoms = mask_atoms(seqlen_k);
   const int pairs = query_atoms / 2;
-  const int parts = (pairs + pairs_of_warp - 1) / pairs_of_warp;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t warp = std::int64_t{blockIdx.x} * kOrderedAtomWarps + threadIdx.x / 32;
-  const int first_pair = static_cast<int>(warp % parts) * pairs_of_warp;
+  const int part = static_cast<int>(warp % parts);
   const std::int64_t rest = warp / parts;
   const int key_atom = static_cast<int>(rest % key_atoms);
   const int mask_index = static_cast<int>(rest / key_atoms);
   if (mask_index >= masks) return;
   const std::int64_t head_atom = std::int64_t{mask_index} * key_atoms;
+  const std::int64_t head_key = std::int64_t{mask_index} * seqlen_k;
+  // The lane's keys, read before it is known how many there are.
+  int slots[2];
+  int keys[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    slots[half] = key_atom * kMaskAtom + BitRows::row(lane, half);
+    keys[half] = slots[half] < seqlen_k ? plan.keys[head_key + slots[half]] : 0;
+  }
   // A tile of two key atoms and two query atoms may read the bits of all four where one of them is active: the other
   // key atom's interval counts, too.
   const KeyAtomRange& own = plan.ranges[head_atom + key_atom];
@@ -46,42 +55,48 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
   // The first pass has written the atoms then.
   if (holds(proof, least_tiles_of_lane(proof, mask_index, lane))) return;
 
-  // The lane's keys. Outside of a key's interval the first pass may have left its bits unread.
+  // Outside of a key's interval the first pass may have left its bits unread.
   const uint4* bits[2] = {nullptr, nullptr};
   int key_begin[2] = {0, 0};
   int key_end[2] = {0, 0};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int slot = key_atom * kMaskAtom + BitRows::row(lane, half);
-    if (slot >= count || first_pair * 2 >= end || (first_pair + pairs_of_warp) * 2 <= begin) continue;
-    const std::int64_t first = std::int64_t{mask_index} * seqlen_k;
-    const int key = plan.keys[first + slot];
-    key_begin[half] = query_atoms - plan.intervals.from_end[first + key];
-    key_end[half] = plan.intervals.ends[first + key];
+    if (slots[half] >= count) continue;
+    const int key = keys[half];
+    key_begin[half] = query_atoms - plan.intervals.from_end[head_key + key];
+    key_end[half] = plan.intervals.ends[head_key + key];
     bits[half] = reinterpret_cast<const uint4*>(plan.key_rows) + (head_atom + key / kMaskAtom) * pairs * kMaskAtom +
                  key % kMaskAtom;
   }
+  const auto load = [&](uint4(&both)[2], int pair) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      both[half] = {};
+      if (pair * 2 + 2 > key_begin[half] && pair * 2 < key_end[half])
+        both[half] = bits[half][std::int64_t{pair} * kMaskAtom];
+    }
+  };
   const int keys_inside = count - key_atom * kMaskAtom;
-  for (int pair = first_pair; pair < min(first_pair + pairs_of_warp, pairs); ++pair) {
+  uint4 next[2];
+  load(next, part);
+  for (int pair = part; pair < pairs; pair += parts) {
+    const uint4 both[2] = {next[0], next[1]};
+    load(next, pair + parts);  // past all intervals there is nothing to load
     const std::int64_t atom = (head_atom + key_atom) * query_atoms + pair * 2;
     if (pair * 2 + 2 <= begin || pair * 2 >= end) {
       if (lane < 2) plan.classes[atom + lane] = static_cast<std::uint8_t>(MaskClass::empty);
       continue;
     }
-    BitRows rows[2] = {};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (pair * 2 + 2 <= key_begin[half] || pair * 2 >= key_end[half]) continue;
-      const uint4 both = bits[half][std::int64_t{pair} * kMaskAtom];
-      rows[0].low[half] = both.x;
-      rows[0].high[half] = both.y;
-      rows[1].low[half] = both.z;
-      rows[1].high[half] = both.w;
-    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      transpose_bits(rows[i], lane);
-      write_atom(rows[i], (pair * 2 + i) * kMaskAtom, queries, keys_inside, plan.words + (atom + i) * kMaskAtom,
+      BitRows rows;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        rows.low[half] = i == 0 ? both[half].x : both[half].z;
+        rows.high[half] = i == 0 ? both[half].y : both[half].w;
+      }
+      transpose_bits(rows, lane);
+      write_atom(rows, (pair * 2 + i) * kMaskAtom, queries, keys_inside, plan.words + (atom + i) * kMaskAtom,
                  plan.classes + atom + i, lane);
     }
   }
@@ -96,10 +111,10 @@ cudaError_t pack_ordered_atoms(const MaskView& mask, const PlanDevice& device, c
   const std::int64_t key_atoms = std::int64_t{masks} * mask_atoms(mask.keys);
   if (pairs * key_atoms == 0) return cudaSuccess;
   const std::int64_t pairs_of_warp = std::clamp<std::int64_t>(pairs * key_atoms / kEnoughWarps, 1, kMostPairs);
-  const std::int64_t warps = (pairs + pairs_of_warp - 1) / pairs_of_warp * key_atoms;
-  const auto ctas = static_cast<unsigned>((warps + kOrderedAtomWarps - 1) / kOrderedAtomWarps);
+  const std::int64_t parts = (pairs + pairs_of_warp - 1) / pairs_of_warp;
+  const auto ctas = static_cast<unsigned>((parts * key_atoms + kOrderedAtomWarps - 1) / kOrderedAtomWarps);
   return launch_kernel(ordered_atoms_kernel, Grid(ctas).launched_early(device.early_launches), kOrderedAtomWarps * 32,
-                       0, stream, masks, mask.queries, mask.keys, static_cast<int>(pairs_of_warp), proof, plan);
+                       0, stream, masks, mask.queries, mask.keys, static_cast<int>(parts), proof, plan);
 }
 
 cudaError_t load_ordered_atom_kernels() {

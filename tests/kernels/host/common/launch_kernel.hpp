@@ -69,6 +69,10 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
                              [&](const auto& of, unsigned lane) { return of(lane ^ static_cast<unsigned>(mask)); });
 }
 template <class T>
+T __shfl_sync(unsigned, T value, int source) {
+  return host_cuda::exchange(value, [&](const auto& of, unsigned) { return of(static_cast<unsigned>(source)); });
+}
+template <class T>
 T __shfl_up_sync(unsigned, T value, int step) {
   const auto distance = static_cast<unsigned>(step);
   return host_cuda::exchange(
