@@ -547,18 +547,15 @@ class Consumer {
 
   // --- Scores ---
 
-  /// The biases of the warp's keys with the head at work, in units of log2, into shared memory.
+  /// The biases of the warp's keys with the head at work, in units of log2, into shared memory, which no other warp
+  /// reads. Each by two lanes: behind a branch of some lanes ptxas would keep nothing uniform (NOTES.md, "What ptxas
+  /// does").
   __device__ __forceinline__ void load_key_biases() const {
-    // All have read those of the head before.
-    ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
-    if (lane() % 4 == 0) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const KeyItem& item = state.items[slot_];
-        const float value = key_bias_of<kType>(p, item, head_, position(item, half));
-        ptx::st_shared_32(key_bias_address(half), __float_as_uint(value * kLog2E));
-      }
-    }
+    __syncwarp();  // the last head's have been read
+    const KeyItem& item = state.items[slot_];
+    const int half = lane() % 2;
+    const float value = key_bias_of<kType>(p, item, head_, position(item, half));
+    ptx::st_shared_32(key_bias_address(half), __float_as_uint(value * kLog2E));
     __syncwarp();
   }
   __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {

@@ -250,16 +250,13 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
     return masked;
   }
 
-  /// The biases of the lane's keys with the head at work into shared memory, where four lanes share them.
+  /// The biases of the warp's keys with the head at work into shared memory, which no other warp reads. Each by two
+  /// lanes: behind a branch of some lanes ptxas would keep nothing uniform ("What ptxas does").
   __device__ __forceinline__ void read_key_bias() const {
-    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
-    if (lane() % 4 == 0) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        ptx::st_shared_f32(key_bias_address(half),
-                           key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
-    }
-    ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);
+    __syncwarp();  // the last head's have been read
+    const int half = lane() % 2;
+    ptx::st_shared_f32(key_bias_address(half), key_bias_of<kType>(p, state.item, head_, this->position(half)) * kLog2E);
+    __syncwarp();
   }
   /// In units of log2.
   __device__ __forceinline__ std::uint32_t key_bias_address(int half) const {
