@@ -52,6 +52,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds4_r24c240.cu
+    kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q3_do2_ds2_halves_r24c240.cu
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q3_do2_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d128_bf16_hopper_m64n128_wg2_q3_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d128_fp16_ampere_m64n64_w8_s2_kv2_dq4_q2_do2.cu
@@ -59,7 +60,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_items_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r40c232.cu
-    kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_r24c240.cu
+    kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_halves_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d192_bf16_ampere_m64n64_w8_s4_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d192_bf16_hopper_m64n128_wg2_q2_do2_ds2_r40c232_pair.cu

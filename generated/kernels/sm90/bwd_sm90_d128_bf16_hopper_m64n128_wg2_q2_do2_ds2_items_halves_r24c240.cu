@@ -3,8 +3,6 @@
 //   sm90 head_dim=128 bias=none layout=natural,reordered deterministic=no masked=yes seqlen_q=0..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240 ; measured: masks of regular structure, which keep the order of the keys, gain by it: window 512 of s=4096 causal 0.338 ms instead of 0.355, a tenth of the blocks 0.239 and 0.257, documents of 1024 0.424 and 0.430, but half of all pairs by chance 0.789 and 0.771, scattered keys (w=1024 of s=8192, h=16) 0.559 and 0.538; long walks lose: all pairs of s=8192 2.59 ms where no mask takes 2.43, on an H200; without halves that the mask leaves empty window 512 of s=4096 causal 0.305 ms instead of 0.324, half of all pairs by chance (hk=4, causal) 0.721 and 0.733, a tenth of the blocks the same, documents, which have none, 0.399 and 0.394; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=4096 sk=4096 causal masked layout=reordered density=400: 0.2294 ms, spread 0.001427 ms; next hopper_m64n128_wg2_q3_do2_ds2_r24c240, 0.233 ms; 4 problems measured, at worst 2.7 % slower than the best
 // configs/tables/sm90.yaml:62
 //   sm90 head_dim=128 bias=key_vector layout=natural softcap=no deterministic=no masked=yes seqlen_q=2048..4096 => hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240 ; measured: b=1 h=20 s=4096, where the natural layout is asked for: documents of 1024 0.275 ms instead of 0.290, a tenth of the blocks 0.159 and 0.176, window 512 causal 0.243 and 0.242, on an H200; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=4096 sk=4096 causal bias=key_vector masked density=500: 0.2187 ms, spread 0.001565 ms; next hopper_m64n128_wg2_q2_do2_ds2_items_r24c240, 0.2206 ms; 3 problems measured, at worst 0 % slower than the best
-// configs/tables/sm90.yaml:66
-//   sm90 head_dim=128 bias=key_vector layout=reordered deterministic=no masked=yes => hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240 ; measured: of 8192 keys the 4096 highest (b=1 h=16 hk=4 causal) 1.224 ms instead of 1.249, the 1024 highest 0.549 and 0.562, on an H200; without halves that the mask leaves empty 1.241 and 1.256, 0.550 and 0.561, the 512 highest 0.381 and 0.389 with one item to a CTA; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=reordered density=500: 3.406 ms, spread 0.0652 ms; next hopper_m64n128_wg2_q2_do2_ds4_r24c240, 3.427 ms; 5 problems measured, at worst 1.8 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {
@@ -18,11 +16,6 @@ FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240_keybias,
     KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
                  .bias = BiasKind::key_vector, .softcap = false, .tile = kTile})
-
-FLASHDMA_BWD_HOPPER_KERNEL(
-    bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240_keybias_softcap,
-    KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::bf16,
-                 .bias = BiasKind::key_vector, .softcap = true, .tile = kTile})
 
 FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240_nobias,
