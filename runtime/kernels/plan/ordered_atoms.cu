@@ -15,8 +15,9 @@ namespace {
 
 constexpr int kOrderedAtomWarps = 8;
 
-/// Warps that run at once on a large GPU; with more work each takes several pairs of query atoms, so that what comes
-/// before the first one's bits, three reads one after the other, is not waited for once more.
+/// Warps that fill a GPU some four times; with more work each takes several pairs of query atoms, so that what comes
+/// before the first one's bits, two reads one after the other, is waited for less often. Fewer warps with more pairs
+/// each are slower (NOTES.md).
 constexpr std::int64_t kEnoughWarps = 16384;
 constexpr std::int64_t kMostPairs = 16;
 
