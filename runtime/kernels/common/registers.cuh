@@ -1,4 +1,5 @@
-// Statements without an instruction, which keep the compiler from holding in registers what can be had anew.
+// What tells the compiler where to keep a value: not in registers what can be had anew, and in a uniform register what is
+// the same for all lanes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,6 +19,13 @@ template <class T>
 __device__ __forceinline__ T* opaque(T* pointer) {
   asm volatile("" : "+l"(pointer));
   return pointer;
+}
+
+/// The value itself, the same for all lanes of the warp, of which the compiler now knows that it is: it may live in a
+/// uniform register, and where it decides a branch, all lanes stay together.
+template <class T>
+__device__ __forceinline__ T uniform(T value) {
+  return __shfl_sync(0xffffffffu, value, 0);
 }
 
 /// What was read from memory or written to it is read anew from here on, instead of staying in registers of which there

@@ -45,10 +45,10 @@ class Backward {
       if (threadIdx.x == 0) find_only_item();
     __syncthreads();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
-    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    const int warpgroup = ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
-      const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+      const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
       if (warp == 0) {
         if (threadIdx.x == 0) Loader<kConfig>(p, maps, shared_, state).run();
       } else if (warp <= G::kConsumers) {

@@ -128,7 +128,7 @@ class QueryGradient {
   }
 
   __device__ __forceinline__ void multiply() const {
-    const int consumer = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    const int consumer = ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads);
     float d_q[kHeadDim / 2];
 #pragma unroll
     for (float& value : d_q) value = 0.0f;

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "common/registers.cuh"
+
 namespace flashdma_bwd {
 
 inline constexpr int kSortWarps = 32;
@@ -41,10 +43,10 @@ __device__ __forceinline__ Coded with_digit(Coded coded, int digit, int value) {
   return (coded & ~(Coded{kDigits - 1} << shift)) | static_cast<Coded>(value) << shift;
 }
 
-/// The warp's number, by an exchange: so the compiler knows that it is one for all lanes, and takes them for converged
-/// where it decides. Else votes and reductions there are calls.
+/// The warp's number, which the compiler knows to be one for all lanes: else votes and reductions where it decides are
+/// calls.
 __device__ __forceinline__ int uniform_warp() {
-  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+  return ptx::uniform(static_cast<int>(threadIdx.x) / 32);
 }
 
 /// What the threads of a sort share.

@@ -44,10 +44,10 @@ class Backward {
     if constexpr (kAddsDQuery)
       if (state.item.active != nullptr) gather_keys();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
-    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    const int warpgroup = ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
-      const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+      const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
       const bool in_turns = kAddsDQuery && p.d_q_turns != nullptr;
       if (in_turns && warp % 2 == 1)
         reduce_in_turns(warp / 2);
@@ -68,10 +68,12 @@ class Backward {
       __syncwarp();
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
+      // Else ptxas may hold it, and compute all descriptors, in each thread (NOTES.md, "What ptxas does").
+      const std::uint32_t shared = ptx::uniform(shared_);
       if (warpgroup == 1)
-        ValueOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
+        ValueOwner<kConfig, kAddsDQuery>(p, maps, shared, state).run();
       else
-        KeyOwner<kConfig, kAddsDQuery>(p, maps, shared_, state).run();
+        KeyOwner<kConfig, kAddsDQuery>(p, maps, shared, state).run();
     }
   }
 

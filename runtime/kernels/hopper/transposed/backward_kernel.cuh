@@ -40,10 +40,10 @@ class Backward {
     if (state.item.keys <= 0) return;
     if (state.item.active != nullptr) gather_keys();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
-    const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / kWarpgroupThreads, 0);
+    const int warpgroup = ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads);
     if (warpgroup == 0) {
       ptx::setmaxnreg_dec<G::kTile.producer_registers>();
-      const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+      const int warp = ptx::uniform(static_cast<int>(threadIdx.x) / 32);
       if (warp >= 2)
         DQueryReducer<kConfig>(p, shared_, state, warp - 2).run();
       else if (threadIdx.x % 32 == 0) {
