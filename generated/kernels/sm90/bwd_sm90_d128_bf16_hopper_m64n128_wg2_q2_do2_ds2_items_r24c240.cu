@@ -9,7 +9,7 @@
 //   sm90 head_dim=128 bias=key_vector layout=natural deterministic=no masked=yes seqlen_q=8192.. => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; measured: as without a mask; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal bias=key_vector masked density=500: 0.7103 ms, spread 0.0307 ms; next hopper_m64n128_wg2_q2_do2_ds4_r24c240, 0.7158 ms; 3 problems measured, at worst 0.9 % slower than the best
 // configs/tables/sm90.yaml:64
 //   sm90 head_dim=128 bias=key_vector layout=compacted deterministic=no masked=yes seqlen_q=8192.. => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; measured: all queries have the same keys: as without a mask; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=128 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=compacted density=500: 2.933 ms, spread 0.01595 ms; next hopper_m64n128_wg2_q2_do2_ds2_items_halves_r24c240, 2.944 ms; 2 problems measured, at worst 0.3 % slower than the best
-// configs/tables/sm90.yaml:66
+// configs/tables/sm90.yaml:67
 //   sm90 head_dim=128 bias=none softcap=no deterministic=yes masked=no seqlen_q=0..2048 work_items_per_sm=8.. => hopper_m64n128_wg2_q2_do2_ds2_items_r24c240 ; derived: b=8 h=16 s=2048 1.517 ms instead of 1.558, causal 0.937 and 0.972, but s=4096 2.827 and 2.808, causal 1.625 and 1.611, b=1 h=16 s=2048 0.246 and 0.235, on an H200
 #include "hopper/instantiate.cuh"
 
