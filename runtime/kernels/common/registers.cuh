@@ -1,5 +1,5 @@
-// What tells the compiler where to keep a value: not in registers what can be had anew, and in a uniform register what is
-// the same for all lanes.
+// What tells the compiler where to keep a value: not in registers what can be had anew, and in a uniform register what
+// is the same for all lanes.
 #pragma once
 
 #include <cuda_runtime.h>
