@@ -150,6 +150,8 @@ std::vector<Problem> sm90() {
     for (const std::int64_t seqlen : {2048, 16384})
       for (const int density : {120, 500})
         problems.push_back(masked(head_dim, 16, 4, seqlen, KeyLayout::compacted, density));
+    for (const int density : {120, 500})
+      problems.push_back(masked(head_dim, 16, 4, 8192, KeyLayout::reordered, density, BiasKind::none));
     for (const std::int64_t seqlen : {4096, 16384})
       problems.push_back(masked(head_dim, 2, 1, seqlen, KeyLayout::reordered, 120));
   }
