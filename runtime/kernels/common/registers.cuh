@@ -28,6 +28,13 @@ __device__ __forceinline__ T uniform(T value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }
 
+/// The same of a number, by a reduction, which leaves it in a uniform register itself: no product that takes it is
+/// preceded by a move there.
+template <class T>
+__device__ __forceinline__ T in_uniform_register(T number) {
+  return __reduce_max_sync(0xffffffffu, number);
+}
+
 /// What was read from memory or written to it is read anew from here on, instead of staying in registers of which there
 /// are none to spare.
 __device__ __forceinline__ void reread_memory() {

@@ -108,9 +108,8 @@ class Consumer {
       slot_ = number % G::kItemSlots;
       const std::uint32_t parity = number / G::kItemSlots & 1;
       wait(state.item_full[slot_], parity);
-      // The same for all threads, and seen to be by the compiler, which then keeps `i` and what follows from it in
-      // uniform registers.
-      const int steps = __reduce_max_sync(0xffffffffu, state.step_counts[slot_]);
+      // So that `i` and what follows from it stay in uniform registers, too.
+      const int steps = ptx::in_uniform_register(state.step_counts[slot_]);
       if (steps <= 0) break;
       const int first = i;
       const int end = i + steps;
@@ -165,7 +164,7 @@ class Consumer {
     }
     if constexpr (!kAddsDQuery) return free_d_query_buffer();  // shared memory must outlive the copies
     // Read anew, for the registers that it would take through the loop.
-    if constexpr (!G::kSeveralItems) i = __reduce_max_sync(0xffffffffu, state.step_counts[0]);
+    if constexpr (!G::kSeveralItems) i = ptx::in_uniform_register(state.step_counts[0]);
     if (i > 0) {
       free_d_query_buffer();
       DQuery d_q;
@@ -179,11 +178,6 @@ class Consumer {
   }
 
  private:
-  /// A number that is the same for all lanes, where the compiler has lost sight of that.
-  static __device__ __forceinline__ int uniform(int number) {
-    return __reduce_max_sync(0xffffffffu, number);
-  }
-
   // --- The keys ---
 
   /// Row of the item's tile of a lane's first key; the second is 8 further.
@@ -290,7 +284,7 @@ class Consumer {
 
   /// What follows from a step's head, where it is another one than before.
   __device__ __forceinline__ void take_head() {
-    const int head = __reduce_max_sync(0xffffffffu, step_.head);  // a uniform register
+    const int head = ptx::in_uniform_register(step_.head);
     if (head == head_) return;
     write_bias_sums_of_head();
     head_ = head;
@@ -335,7 +329,7 @@ class Consumer {
       leave_out(i, slot_before(i, first));
       give_back_query(i);
     }
-    return uniform(i);
+    return ptx::in_uniform_register(i);
   }
 
   /// All that others wait for of a step: its dS is 0, and dQ of the step before, of the item in `last_slot`.
@@ -758,7 +752,7 @@ class Consumer {
     std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
                              DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
     // The same for all lanes. The compiler loses sight of that behind a condition that came from shared memory.
-    if constexpr (kMaskFirst) d_scores = __reduce_max_sync(0xffffffffu, d_scores);
+    if constexpr (kMaskFirst) d_scores = ptx::in_uniform_register(d_scores);
     const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + key_tile(slot)) + (kRows ? 0 : share));
     using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
 #pragma unroll
