@@ -344,14 +344,14 @@ class Consumer {
     for (int k = 0; k < kM / 16; ++k)
       ptx::stmatrix_x4_trans(d_score_rows(ring.stage) + k * 16 * PairTile::kRowBytes, kZeros);
     __syncwarp();
-    arrive(state.d_score_stored[consumer_][ring.stage]);
+    arrive(state.d_score_stored[consumer_][ring.stage]);  // not by kLastLane: see NOTES.md, "compute-sanitizer"
     if (i == 0) return;
     wait_for_d_scores(i - 1);
     ptx::wgmma_fence();
     DQuery d_q;
     start_d_query(i - 1, last_slot, d_q);
     ptx::wgmma_wait_group<0>();
-    if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
+    if constexpr (!G::kDScoresOutlastReaders) arrive<kLastLane>(state.d_score_empty[DScoreRing(i - 1).stage]);
     hand_over_d_query(i - 1, d_q, false, RingPosition<G::kQueryStages>(i + 1));
   }
 
@@ -405,8 +405,8 @@ class Consumer {
 
   /// Gives back the buffers of Q and dO of step i, whose products have all finished.
   __device__ __forceinline__ void give_back_query(int i) const {
-    arrive(state.query_empty[RingPosition<G::kQueryStages>(i).stage]);
-    if constexpr (!G::kLoadedTogether) arrive(state.d_out_empty[RingPosition<G::kDOutStages>(i).stage]);
+    arrive<kLastLane>(state.query_empty[RingPosition<G::kQueryStages>(i).stage]);
+    if constexpr (!G::kLoadedTogether) arrive<kLastLane>(state.d_out_empty[RingPosition<G::kDOutStages>(i).stage]);
   }
 
   /// Issues dP^T and computes P under it. On return both are there.
@@ -532,7 +532,7 @@ class Consumer {
       ptx::wgmma_wait_group<1>();
     }
     if (i > 0) {
-      if constexpr (!G::kDScoresOutlastReaders) arrive(state.d_score_empty[DScoreRing(i - 1).stage]);
+      if constexpr (!G::kDScoresOutlastReaders) arrive<kLastLane>(state.d_score_empty[DScoreRing(i - 1).stage]);
       const bool queries_came = hand_over_d_query(i - 1, d_q, buffer_came, next);
       if constexpr (!kLeavesOut) goes_on = queries_came;
     }
@@ -731,7 +731,7 @@ class Consumer {
     const DScoreRing last(i - 1);
     const bool came = kAddsDQuery && has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
-    arrive(state.d_score_stored[consumer_][ring.stage]);
+    arrive<kLastLane>(state.d_score_stored[consumer_][ring.stage]);
     if constexpr (kSumsOfKeys) sums.store();
     return came;
   }
@@ -779,7 +779,7 @@ class Consumer {
       ptx::st_shared_v4(address + c * kAtomFloats * 4, d_q[c * 4], d_q[c * 4 + 1], d_q[c * 4 + 2], d_q[c * 4 + 3]);
     const bool queries_came = !kLeavesOut && has_come(state.query_full[next.stage], next.parity);
     __syncwarp();
-    arrive(state.d_query_full[consumer_]);
+    arrive<kLastLane>(state.d_query_full[consumer_]);
     return queries_came;
   }
 

@@ -26,8 +26,9 @@ __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parit
   ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity, came);
 }
 /// Arrives for the warp, whose lanes have all come this far.
+template <int kLane = 0>
 __device__ __forceinline__ void arrive(std::uint64_t& barrier) {
-  if (lane() == 0) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
+  if (lane() == kLane) ptx::mbarrier_arrive(ptx::shared_address(&barrier));
 }
 
 }  // namespace flashdma_bwd::hopper

@@ -39,6 +39,10 @@ inline constexpr int kNoItem = -1;
 /// Steps in flight at most: a warp that still needs a step's entry keeps the loads from running this far ahead.
 inline constexpr int kStepSlots = 8;
 
+/// The lane that gives back for its warp what a step needs. All lanes read a step's entry, and compute-sanitizer's
+/// racecheck, which does not see a `__syncwarp` that ptxas leaves out, takes that for a read of the last one's.
+inline constexpr int kLastLane = 31;
+
 /// An item whose zeros of dBias the CTA writes.
 struct ClearedItem {
   KeyItem item;

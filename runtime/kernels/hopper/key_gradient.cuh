@@ -181,7 +181,7 @@ struct KeySums {
 
   __device__ __forceinline__ void read(std::uint32_t shared_address) {
     address = shared_address;
-    total = ptx::ld_shared_f32(address);
+    total = stores() ? ptx::ld_shared_f32(address) : 0.0f;
   }
   /// `sums`: the lane's for both keys.
   __device__ __forceinline__ void start(const float (&sums)[2]) {
@@ -194,8 +194,12 @@ struct KeySums {
     received = __shfl_xor_sync(0xffffffffu, own, 2);
   }
   __device__ __forceinline__ void store() const {
-    if (lane() % 4 < 2) ptx::st_shared_f32(address, total + (own + received));
+    if (stores()) ptx::st_shared_f32(address, total + (own + received));
   }
+
+ private:
+  /// The quad's first lane stores the sum of the first key, the second that of the second.
+  static __device__ __forceinline__ bool stores() { return lane() % 4 < 2; }
 };
 
 /// store_bias_sum() of sums that are first added over the quad of lanes that share the key.

@@ -261,7 +261,7 @@ class DQueryReducer {
     int left = steps_of_item(item);  // of the item whose dQ comes next
     // The buffer is the consumer's from here on, so that the items' slots hold what has not been read: the loader is
     // never further ahead than the second item after the one whose last dQ was given back.
-    if (lane == 0) ptx::mbarrier_arrive(empty);
+    if (lane == kLastLane) ptx::mbarrier_arrive(empty);
     if (left > 0) acknowledge_d_scores(0, lane);
     for (int i = 0; left > 0; ++i) {
       // A consumer hands dQ of a step over when it has stored dS of the next. The next item is found, or that there is
@@ -294,7 +294,7 @@ class DQueryReducer {
         ptx::cp_async_bulk_wait_group_read();
       }
       __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(empty);
+      if (lane == kLastLane) ptx::mbarrier_arrive(empty);
       if (turn != nullptr) {
         if (lane < kRowBlocks) {
           ptx::cp_async_bulk_wait_group();
@@ -321,7 +321,7 @@ class DQueryReducer {
     const RingPosition<G::kDScoreStages> ring(i);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.d_score_stored[consumer_][ring.stage]), ring.parity);
     ptx::fence_proxy_async();  // instead of by the consumer, see ptx.cuh
-    if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
+    if (lane == kLastLane) ptx::mbarrier_arrive(ptx::shared_address(&state.d_score_full[ring.stage]));
     if constexpr (kTileBias)
       if (lane == kBiasLane && copies_bias_gradient()) start_bias_gradient(i);
     if constexpr (G::kOwnBiasRing)
