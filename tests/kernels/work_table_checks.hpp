@@ -121,8 +121,8 @@ inline void check_order_of_shares(const std::vector<WorkItem>& entries, const Ev
 }
 
 /// Checks the order of a table's entries: pieces and long items, then the items between in the order of their numbers,
-/// then the last ones, longest first.
-inline UnsplitOrder check_order(const Table& table) {
+/// then the last ones, longest first, which are unsplit items, or, where lists of reordered keys descend, pieces too.
+inline EntryOrder check_order(const Table& table) {
   const BackwardParameters& p = table.p;
   const std::vector<WorkItem> entries = entries_of(table);
   if (const EvenShares even = shares_of(table); even.share > 0) {
@@ -137,15 +137,16 @@ inline UnsplitOrder check_order(const Table& table) {
     tally.steps += steps_of(work);
     tally.longest = std::max(tally.longest, steps_of(work));
   }
-  const bool ordered =
-      p.piece_steps == 0 && p.d_q_turns == nullptr && (p.key_orders == nullptr || p.key_orders->natural != 0);
-  UnsplitOrder order = ordered ? order_of_unsplit(tally, p.running, p.overhead) : UnsplitOrder();
+  const bool ordered = p.piece_steps == 0 && p.d_q_turns == nullptr;
+  const bool descend = p.key_orders != nullptr && p.key_orders->natural == 0;
+  EntryOrder order;
+  if (ordered) order = descend ? order_of_pieces(tally, p.running) : order_of_unsplit(tally, p.running, p.overhead);
   if (p.d_q_turns != nullptr) return order;
   const auto is_long = [&](const WorkItem& work) { return work.pieces == 1 && steps_of(work) > order.longest; };
   const auto count_early = [&] { return tally.slots + std::count_if(entries.begin(), entries.end(), is_long); };
   if (count_early() > p.piece_slots) order.longest = kAllSteps;
   early = count_early();
-  order.sorted = static_cast<int>(std::min<std::int64_t>(order.sorted, tally.pieces - early));
+  if (!descend) order.sorted = static_cast<int>(std::min<std::int64_t>(order.sorted, tally.pieces - early));
   const std::int64_t sorted = tally.pieces - order.sorted;
   int longest = 0;
   for (auto i = sorted; i < tally.pieces; ++i)
@@ -154,15 +155,17 @@ inline UnsplitOrder check_order(const Table& table) {
   REQUIRE(longest <= bound);
   for (std::int64_t i = 0; i < tally.pieces; ++i) {
     const WorkItem& work = entries[static_cast<std::size_t>(i)];
-    REQUIRE((i < early) == (work.pieces > 1 || is_long(work)));
+    const bool comes_early = work.pieces > 1 || is_long(work);
+    if (i < sorted || !descend) REQUIRE((i < early) == comes_early);
     if (i == 0 || i == early || i == sorted) continue;
     const WorkItem& before = entries[static_cast<std::size_t>(i - 1)];
-    if (i < early) REQUIRE((before.item < work.item || (before.item == work.item && before.piece + 1 == work.piece)));
+    const bool next = before.item < work.item || (before.item == work.item && before.piece + 1 == work.piece);
+    if (i < early && i < sorted) REQUIRE(next);
     if (i > early && i < sorted) REQUIRE(before.item < work.item);
     if (i > sorted) {
       // A 64th of the longest is not told apart.
       REQUIRE((steps_of(work) - steps_of(before)) * 64 <= bound + 1);
-      if (steps_of(work) == steps_of(before)) REQUIRE(before.item < work.item);
+      if (steps_of(work) == steps_of(before)) REQUIRE((next || (before.pieces > 1 && work.pieces == 1)));
     }
   }
   return order;

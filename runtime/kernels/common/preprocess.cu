@@ -124,10 +124,14 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
   p.row_dot[scratch_row + own_row] = empty ? 0.0f : sum;
 }
 
+/// Of a multiprocessor at least: what ptxas takes as the bound of registers, which it would else set below what the
+/// work table needs.
+constexpr int kBlocks = 5;
+
 /// The main kernel's tickets begin anew. `kTable`: the first block writes the work table of the main kernel, which
 /// takes longer than a block of rows.
 template <DataType Type, int Lanes, bool kTable>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
   if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;

@@ -9,7 +9,8 @@
 // Of many the long ones are cut into pieces of equal length, which come first, for they are the longest there are. When
 // the last CTA is done depends on what the last ones take: the last two rounds of unsplit items come longest first.
 // Those before them stay in the order of items, in which few heads' Q, dO and dQ are at work at once. Only items so
-// long that they would end alone if they began shortly before the last rounds come before all of them.
+// long that they would end alone if they began shortly before the last rounds come before all of them. Lists of
+// reordered keys descend in each group of heads: of their entries the last round, pieces too, comes longest first.
 //
 // The code runs once, beside CTAs that fill the way to memory, by which its instructions come, too: so that these are
 // few, loops are not unrolled.
@@ -48,18 +49,26 @@ __device__ inline std::int64_t live_bytes(const BackwardParameters& p) {
   return p.heads * p.scratch_rows * p.head_dim * (2 + 2 + 4);
 }
 
-/// The order of unsplit items, where it is not that of their numbers.
-struct UnsplitOrder {
-  int longest = kAllSteps;  ///< items of more steps come first, among the pieces
-  int sorted = 0;           ///< so many of the others, the last, are sorted
+/// The order of entries, where it is not that of items' numbers behind pieces.
+struct EntryOrder {
+  int longest = kAllSteps;  ///< unsplit items of more steps come first, among the pieces
+  int sorted = 0;           ///< so many entries, the last, are sorted
 };
 
+/// Whether entries all start at once, or are equally long.
+FLASHDMA_HOST_DEVICE inline bool need_no_order(const SplitTally& tally, int running) {
+  return tally.pieces <= running || tally.steps == tally.pieces * tally.longest;
+}
 /// As many are sorted as there are threads, at most.
-FLASHDMA_HOST_DEVICE inline UnsplitOrder order_of_unsplit(const SplitTally& tally, int running, int overhead) {
-  // All start at once, or are equally long.
-  if (tally.pieces <= running || tally.steps == tally.pieces * tally.longest) return {};
+FLASHDMA_HOST_DEVICE inline int most_sorted(int running) {
   constexpr int kRounds = 2;
-  const int most = kRounds * running < kTableThreads ? kRounds * running : kTableThreads;
+  return kRounds * running < kTableThreads ? kRounds * running : kTableThreads;
+}
+
+/// Of unsplit items; pieces come before them.
+FLASHDMA_HOST_DEVICE inline EntryOrder order_of_unsplit(const SplitTally& tally, int running, int overhead) {
+  if (need_no_order(tally, running)) return {};
+  const int most = most_sorted(running);
   const std::int64_t unsplit = tally.pieces - tally.slots;
   if (unsplit <= most) return {kAllSteps, static_cast<int>(unsplit)};
   // What begins with the sorted items is done with them if it takes as long as they do. Half as much again is left to
@@ -67,6 +76,15 @@ FLASHDMA_HOST_DEVICE inline UnsplitOrder order_of_unsplit(const SplitTally& tall
   const float rounds = most < running ? 1.0f : static_cast<float>(most) / static_cast<float>(running);
   const float mean = static_cast<float>(tally.steps) / static_cast<float>(tally.pieces) + static_cast<float>(overhead);
   return {static_cast<int>(1.5f * rounds * mean) - overhead, most};
+}
+
+/// Of entries whose last may be pieces, too: one round of those that do not start at once, for sorted further ahead
+/// they would have all groups of heads at work at once, which costs more than it levels (hopper/NOTES.md).
+FLASHDMA_HOST_DEVICE inline EntryOrder order_of_pieces(const SplitTally& tally, int running) {
+  if (need_no_order(tally, running)) return {};
+  const std::int64_t waiting = tally.pieces - running;
+  const int most = running < kTableThreads ? running : kTableThreads;
+  return {kAllSteps, waiting < most ? static_cast<int>(waiting) : most};
 }
 
 /// Entries that are sorted at most: so many of a thread.
@@ -127,7 +145,7 @@ class WorkTableWriter {
     } tried[kWarps][32];  ///< of each warp's items, by the pieces of the longest
     int item_steps[kItemsInShared];
     std::uint64_t sums[kWarps];
-    int sorted_items[kTableThreads];                        ///< in their order, what is to be sorted of unsplit items
+    WorkItem sorted[kTableThreads];                         ///< in their order, the entries that are to be sorted
     int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted,
     std::uint16_t places[kSortedOfThread * kTableThreads];  ///< and where it comes
     /// Of each bin, of each warp's entries: how many, then where they begin.
@@ -166,8 +184,7 @@ class WorkTableWriter {
       if (may_gain) {
         piece_steps = choose_piece_steps(shared, tally);
       }
-      write(shared, piece_steps, tally,
-            chooses && may_sort() ? order_of_unsplit(tally, p.running, p.overhead) : UnsplitOrder());
+      write(shared, piece_steps, tally, chooses ? order_of(tally) : EntryOrder());
       entries = tally.pieces;
     }
 #pragma unroll 1
@@ -316,9 +333,12 @@ class WorkTableWriter {
   __device__ bool in_order() const {
     return p.d_q_turns != nullptr;
   }
-  /// The lists of reordered keys descend already.
-  __device__ bool may_sort() const {
-    return !in_order() && (p.key_orders == nullptr || p.key_orders->natural != 0);
+  /// The lists of reordered keys descend already, but for those of one group of heads after those of another, and what
+  /// is left of their pieces' lengths.
+  __device__ EntryOrder order_of(const SplitTally& tally) const {
+    if (in_order()) return {};
+    const bool descend = p.key_orders != nullptr && p.key_orders->natural == 0;
+    return descend ? order_of_pieces(tally, p.running) : order_of_unsplit(tally, p.running, p.overhead);
   }
 
   /// Writes all entries, as ItemCuts cuts the items. `whole`: their tally. Returns how many there are.
@@ -369,23 +389,23 @@ class WorkTableWriter {
   }
 
   /// Unsplit items of more than `longest` steps.
-  __device__ std::int64_t count_long_items(Shared& shared, int piece_steps, int longest) const {
+  __device__ int count_long_items(Shared& shared, int piece_steps, int longest) const {
     std::uint64_t mine = 0;
 #pragma unroll 1
     for (int i = thread_; i < items_; i += kTableThreads)
       mine += item_steps_[i] > longest && item_steps_[i] <= piece_steps ? 1 : 0;
     std::uint64_t all;
     sum_before(shared, mine, all);
-    return static_cast<std::int64_t>(all);
+    return static_cast<int>(all);
   }
 
   /// Writes the table but for its end.
-  __device__ void write(Shared& shared, int piece_steps, const SplitTally& tally, const UnsplitOrder& order) const {
+  __device__ void write(Shared& shared, int piece_steps, const SplitTally& tally, const EntryOrder& order) const {
     // Long items count as split ones of one piece: they take a slot each, where there are as many.
     int longest = kAllSteps;
-    std::int64_t early_entries = tally.slots;
+    int early_entries = static_cast<int>(tally.slots);
     if (tally.longest > order.longest && piece_steps > order.longest) {
-      const std::int64_t items = count_long_items(shared, piece_steps, order.longest);
+      const int items = count_long_items(shared, piece_steps, order.longest);
       if (tally.slots + items <= p.piece_slots) {
         longest = order.longest;
         early_entries += items;
@@ -395,8 +415,10 @@ class WorkTableWriter {
     // way.
     const bool later = later_slots(p) > 0 && tally.slots > 0 && tally.pieces <= p.running &&
                        tally.slots >= kFewestSummedLater * count_long_items(shared, kAllSteps, piece_steps);
-    const std::int64_t others = tally.pieces - early_entries;
-    const int sorted = others < order.sorted ? static_cast<int>(others) : order.sorted;
+    // Long items that come early may leave fewer than were to be sorted.
+    const int entries = static_cast<int>(tally.pieces);
+    const int sorted = min(order.sorted, longest == kAllSteps ? entries : entries - early_entries);
+    const int first_sorted = entries - sorted;
     std::uint64_t before = 0;  // low half: what comes first; high half: other items
 #pragma unroll 1
     for (int base = 0; base < items_; base += kTableThreads) {
@@ -408,48 +430,37 @@ class WorkTableWriter {
       const std::uint64_t mine = early ? static_cast<std::uint64_t>(pieces) : static_cast<std::uint64_t>(pieces) << 32;
       const std::uint64_t place = before + sum_before(shared, mine, all);
       before += all;
-      const auto slot = static_cast<std::int64_t>(place & 0xffffffffu);
-      const auto other = static_cast<std::int64_t>(place >> 32);
-      if (pieces == 1 && !early && other >= others - sorted) {
-        const auto i = static_cast<int>(other - (others - sorted));
-        shared.sorted_items[i] = item;
-        shared.steps[i] = steps;
-        continue;
-      }
-      const std::int64_t first = in_order() ? slot + other : early ? slot : early_entries + other;
       if (pieces == 0) continue;
+      const auto slot = static_cast<int>(place & 0xffffffffu);
+      const auto other = static_cast<int>(place >> 32);
+      const int first = in_order() ? slot + other : early ? slot : early_entries + other;
       const ItemPlace tile = place_of(item);
       const EvenPieces even(steps, pieces);
 #pragma unroll 1
-      for (int piece = 0; piece < pieces; ++piece)
-        p.work[first + piece] = {
-            p.whole_items + item,
-            static_cast<std::int16_t>(piece),
-            static_cast<std::int16_t>(pieces),
-            even.first_step_of(piece),
-            even.first_step_of(piece + 1),
-            later && pieces > 1 ? ~static_cast<std::int32_t>(slot) : static_cast<std::int32_t>(slot),
-            tile.key_tile,
-            tile.group};
+      for (int piece = 0; piece < pieces; ++piece) {
+        const WorkItem work{p.whole_items + item,
+                            static_cast<std::int16_t>(piece),
+                            static_cast<std::int16_t>(pieces),
+                            even.first_step_of(piece),
+                            even.first_step_of(piece + 1),
+                            later && pieces > 1 ? ~slot : slot,
+                            tile.key_tile,
+                            tile.group};
+        if (const int sorted_entry = first + piece - first_sorted; sorted_entry >= 0) {
+          shared.sorted[sorted_entry] = work;
+          shared.steps[sorted_entry] = work.end_step - work.first_step;
+        } else {
+          p.work[first + piece] = work;
+        }
+      }
       if (later && pieces > 1)
 #pragma unroll 1
-        for (int piece = 0; piece < pieces; ++piece)
-          p.slot_entries[slot + piece] = static_cast<std::int32_t>(first + piece);
+        for (int piece = 0; piece < pieces; ++piece) p.slot_entries[slot + piece] = first + piece;
     }
-    if (sorted > 0)
-      write_sorted(shared, tally.pieces - sorted, sorted, longest < tally.longest ? longest : tally.longest);
-  }
-
-  /// Writes `count` items from the entry `first` on, longest first but for those that a bin does not tell apart, which
-  /// stay in their order. None has more than `longest` steps.
-  __device__ void write_sorted(Shared& shared, std::int64_t first, int count, int longest) const {
+    if (sorted == 0) return;
     __syncthreads();
-    sort(shared, count, longest);
-    if (thread_ >= count) return;
-    const int item = shared.sorted_items[thread_];
-    const ItemPlace tile = place_of(item);
-    p.work[first + shared.places[thread_]] = {p.whole_items + item, 0,         1, 0, item_steps_[item], 0,
-                                              tile.key_tile,        tile.group};
+    sort(shared, sorted, longest < tally.longest ? longest : tally.longest);
+    if (thread_ < sorted) p.work[first_sorted + shared.places[thread_]] = shared.sorted[thread_];
   }
 
   /// From the steps of `count` entries to their places, longest first but for those that a bin does not tell apart,
