@@ -2,9 +2,9 @@
 // configs/tables/sm90.yaml:7
 //   sm90 head_dim=32 data_type=bf16 bias=key_vector softcap=no causal=yes deterministic=no masked=no seqlen_q=2048..2048 seqlen_k=2048..2048 work_items_per_sm=1..1 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=32 b=1 h=12 sq=2048 sk=2048 causal bias=key_vector: 0.05289 ms, spread 0.0001168 ms; next hopper_m128n128_wg2_q2_do2_ds4_r32c232, 0.05299 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:13
-//   sm90 head_dim=32 softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: as without a softcap; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=32 b=1 h=12 sq=2048 sk=2048 causal softcap bias=key_vector: 0.07227 ms, spread 0.000269 ms; next hopper_m128n128_wg2_q2_do2_ds4_r32c232, 0.07227 ms; 1 problems measured, at worst 0 % slower than the best
+//   sm90 head_dim=32 softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: as without a softcap; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit bbeadc73e747, bf16 d=32 b=1 h=12 sq=2048 sk=2048 causal softcap bias=key_vector: 0.06971 ms, spread 0.000364 ms; next hopper_m128n128_wg2_q2_do2_ds4_r32c232, 0.07033 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:18
-//   sm90 head_dim=32 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: the largest tile; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit cfa78cb6bf1a, bf16 d=32 b=1 h=8 hk=2 sq=8192 sk=8192 causal bias=key_vector masked layout=reordered density=300: 0.1721 ms, spread 0.0004389 ms; next hopper_m128n128_wg2_q2_do2_ds4_r32c232, 0.1721 ms; 8 problems measured, at worst 1.1 % slower than the best
+//   sm90 head_dim=32 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: the largest tile; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-27, commit bbeadc73e747, bf16 d=32 b=1 h=16 hk=4 sq=4096 sk=4096 causal masked layout=reordered density=400: 0.1261 ms, spread 0.000968 ms; next hopper_m128n128_wg2_q2_do2_ds4_r32c232, 0.1262 ms; 8 problems measured, at worst 1 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {
