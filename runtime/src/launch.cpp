@@ -401,8 +401,12 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
       is_packed(a) ? padded_rows(a.total_q + a.batch * kScratchRowAlignment) : a.batch * padded_rows(a.seqlen_q);
   p.packed_rows_q = is_packed(a) ? a.total_q : 0;
   p.key_rows = is_packed(a) ? a.total_k : a.batch * a.seqlen_k;
-  p.lse_log2 = workspace.take<float>(a.heads * p.scratch_rows);
-  p.row_dot = workspace.take<float>(a.heads * p.scratch_rows);
+  if (has_statistic_terms(config)) {
+    p.statistic_terms = workspace.take<StatisticTerms>(a.heads * p.scratch_rows);
+  } else {
+    p.lse_log2 = workspace.take<float>(a.heads * p.scratch_rows);
+    p.row_dot = workspace.take<float>(a.heads * p.scratch_rows);
+  }
   const bool adds_d_query = !multiplies_bias_gradient(a, config, call.mask);
   const bool in_turns = adds_d_query && is_deterministic(a);
   if (adds_d_query) p.d_q_scratch = workspace.take<float>(a.heads * p.scratch_rows * config.head_dim);

@@ -28,20 +28,24 @@ struct Operand {
         stride(static_cast<std::uint32_t>(descriptor >> 32 & 0x3fff) << 4) {
     constexpr std::uint32_t kSwizzles[] = {0, 128, 64, 32};
     swizzle_bytes = kSwizzles[descriptor >> 62];
-    if (swizzle_bytes == 0 || (descriptor >> 49 & 7) != 0)
-      fail("a descriptor without a swizzle, or with a base offset");
+    if ((descriptor >> 49 & 7) != 0) fail("a descriptor with a base offset");
   }
   /// Eight elements that lie together: of a row of M or N, from step `step` on; or, transposed, of a step, from `row`
   /// on.
   std::array<std::uint16_t, 8> eight(Cta& cta, int row, int step, bool transposed) const {
     const auto r = static_cast<std::uint32_t>(row);
     const auto k = static_cast<std::uint32_t>(step);
+    std::array<std::uint16_t, 8> elements;
+    if (swizzle_bytes == 0) {
+      if (transposed) fail("a transposed operand without a swizzle");
+      read_shared(cta, (start + r / 8 * stride + r % 8 * 16 + k / 8 * leading) & 0x3ffff, 16, elements.data());
+      return elements;
+    }
     const std::uint32_t row_of_atom = transposed ? k : r;
     const std::uint32_t within = transposed ? r * 2 % swizzle_bytes : k * 2;
     const std::uint32_t beyond = transposed ? r * 2 / swizzle_bytes * leading : 0;
     const std::uint32_t address = start + beyond + row_of_atom / 8 * stride + row_of_atom % 8 * swizzle_bytes + within;
     const std::uint32_t at = swizzled(address & 0x3ffff, swizzle_bytes);
-    std::array<std::uint16_t, 8> elements;
     read_shared(cta, at, 16, elements.data());
     return elements;
   }

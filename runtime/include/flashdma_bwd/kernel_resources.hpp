@@ -93,6 +93,17 @@ constexpr bool multiplies_bias_gradient(const KernelConfig& config) {
          config.head_dim >= 128;
 }
 
+/// Whether a kernel's products subtract LSE and D (runtime/kernels/common/statistic_terms.hpp). A softcap's scores pass
+/// through tanh before, a tile bias is bound elsewhere, and with 32 and 96 columns nothing was gained
+/// (runtime/kernels/hopper/NOTES.md). With 128 columns two tiles of K, or four of dS, leave no room beside a key bias.
+constexpr bool has_statistic_terms(const KernelConfig& config) {
+  const TileConfig& tile = config.tile;
+  const bool no_room =
+      config.head_dim == 128 && config.bias == BiasKind::key_vector && (tile.several_items || tile.ds_stages > 2);
+  return tile.family == KernelFamily::hopper && !tile.cta_pair && !config.softcap && config.bias != BiasKind::tile &&
+         (config.head_dim == 64 || config.head_dim == 128) && !no_room;
+}
+
 /// What compute capability 9.0 gives a block.
 inline constexpr int kHopperSharedMemoryBytes = 227 * 1024;
 /// Buffers of the ring of dS with a tile bias, whose tiles are loaded into them: as many as there is room for, but no
@@ -126,10 +137,11 @@ struct HopperSharedMemory {
                         ///< consumers read their words from global memory
   int probability = 0;  ///< cta_pair: P from one warpgroup to the other, block_m x the CTA's keys 16-bit; with softcap
                         ///< and a key bias twice that; transposed gradients: before it P as an operand, as much
-  int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each
+  int statistics = 0;   ///< LSE by the stages of Q and D by the stages of dO: block_m float32 each; as terms of
+                        ///< products, both by the stages of Q: block_m x 8 16-bit
   int bias = 0;         ///< key-vector bias: a float32 for each of the CTA's keys, and two sums of dS for each
-                        ///< thread of a consumer; where there is no room for these, one for each key; transposed
-                        ///< gradients: one for each key and warp of a consumer
+                        ///< thread of a consumer; where there is no room for these, one for each key;
+                        ///< transposed gradients: one for each key and warp of a consumer
   int state = 0;        ///< barriers and what the warps tell each other
   constexpr int total() const {
     return key + value + query + d_out + d_score + d_query + tile_bias + mask + probability + statistics + bias + state;
@@ -175,6 +187,7 @@ constexpr HopperSharedMemory hopper_shared_memory(const KernelConfig& config, bo
   } else {
     layout.d_query = tile.block_m * config.head_dim * 4;
     if (tile.several_items) layout.key *= 2;
+    if (has_statistic_terms(config)) layout.statistics = tile.q_stages * tile.block_m * 16;
     if (config.bias == BiasKind::tile && config.softcap) {
       layout.tile_bias = kTileBiasRingStages * tile.block_m * tile.block_n * 2;
     } else if (config.bias == BiasKind::tile) {

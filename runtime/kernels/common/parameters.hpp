@@ -12,6 +12,7 @@
 #include "common/divisor.hpp"
 #include "common/item_order.hpp"
 #include "common/pieces.hpp"
+#include "common/statistic_terms.hpp"
 
 namespace flashdma_bwd {
 
@@ -155,8 +156,10 @@ struct BackwardParameters {
   std::int64_t scratch_rows = 0;   ///< rows of one head over all sequences
   std::int64_t packed_rows_q = 0;  ///< of the packed Q; 0 with fixed length
   std::int64_t key_rows = 0;       ///< keys over all sequences
-  float* lse_log2 = nullptr;     ///< [heads][scratch_rows]: LSE * log2(e); +inf where the row is empty or past the end
-  float* row_dot = nullptr;      ///< [heads][scratch_rows]: D
+  float* lse_log2 = nullptr;  ///< [heads][scratch_rows]: LSE * log2(e); +inf where the row is empty or past the end
+  float* row_dot = nullptr;   ///< [heads][scratch_rows]: D
+  StatisticTerms* statistic_terms = nullptr;  ///< [heads][scratch_rows]: both, for a kernel with has_statistic_terms(),
+                                              ///< which has neither of the two above
   float* d_q_scratch = nullptr;  ///< [heads][scratch_rows / 16][bucket / 8] accumulator atoms of 16 x 8, see
                                  ///< fragments.hpp; nullptr: a kernel behind the main one computes dQ of dBias
   bool d_q_vectorised = false;   ///< order within an atom

@@ -120,8 +120,17 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
   // So has one whose scores are all near the lowest float.
   const float scaled = p.lse_base_two ? lse : lse * kLog2E;
   const bool empty = isinf(scaled);
-  p.lse_log2[scratch_row + own_row] = empty ? INFINITY : scaled;
-  p.row_dot[scratch_row + own_row] = empty ? 0.0f : sum;
+  const float dot = empty ? 0.0f : sum;
+  if (p.statistic_terms == nullptr) {
+    p.lse_log2[scratch_row + own_row] = empty ? INFINITY : scaled;
+    p.row_dot[scratch_row + own_row] = dot;
+    return;
+  }
+  StatisticTerms terms{};
+  split_into_terms(dot, terms.dot);
+  const float score = empty ? copysignf(kLargestTerm, p.score_log2) : scaled / p.score_log2;
+  split_into_terms(fminf(fmaxf(score, -kLargestTerm), kLargestTerm), terms.lse);
+  p.statistic_terms[scratch_row + own_row] = terms;
 }
 
 /// Of a multiprocessor at least: what ptxas takes as the bound of registers, which it would else set below what the

@@ -34,7 +34,7 @@ class Backward {
   __device__ __forceinline__ void run() {
     // Several warps at once: until all is there nothing can be loaded.
     if (threadIdx.x == 64) {
-      prefetch_maps(maps);
+      prefetch_maps(maps, G::kStatisticTerms);
       if constexpr (kTileBias) ptx::prefetch_tensormap(maps.bias);
     }
     if (threadIdx.x == 32) {

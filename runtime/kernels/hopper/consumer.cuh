@@ -3,7 +3,8 @@
 //
 // A step i computes, with the warpgroup's keys as the rows of its products:
 //
-//     S^T = K Q^T,  dP^T = V dO^T                       accumulators
+//     S^T = K Q^T,  dP^T = V dO^T                       accumulators; one more product may subtract LSE
+//                                                       or D (statistic_columns.cuh)
 //     P = exp(scale S + bias - LSE),  dS = P (dP - D)   accumulators; dS also goes to a ring in shared memory, from
 //                                                       where it is stored as a tile bias's gradient, too
 //     dV += P^T dO,  dK += dS^T Q                       P^T and dS^T are operands as they stand in the registers
@@ -23,6 +24,7 @@
 #include "hopper/key_gradient.cuh"
 #include "hopper/ptx.cuh"
 #include "hopper/score_tile.cuh"
+#include "hopper/statistic_columns.cuh"
 #include "hopper/tensor_maps.hpp"
 #include "hopper/transposed_product.cuh"
 #include "hopper/wgmma.cuh"
@@ -44,6 +46,12 @@ class Consumer {
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr bool kSoftcap = kConfig.softcap;
   static constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
+  /// Whether the products subtract LSE and D.
+  static constexpr bool kTerms = G::kStatisticTerms;
+  /// Whether S's product that subtracts LSE comes before the others, else before dP's, which is slower: with 128
+  /// queries and a key bias there are no registers for its operand beside those of dV and dK (NOTES.md).
+  static constexpr bool kLseProductFirst = kTerms && !(kKeyBias && G::kM == 128);
+  static constexpr bool kLseProductLater = kTerms && !kLseProductFirst;
   /// Whether the weights that scores become are packed at once: with 128 queries there are no registers for P beside
   /// them else.
   static constexpr bool kWeightsPacked = kScaledWeights<kConfig>;
@@ -82,7 +90,7 @@ class Consumer {
   /// The same of the LSE; with 128 columns before S's products, with fewer before dP's (NOTES.md). With V in registers
   /// and a key bias there are no registers for it.
   static constexpr bool kLseFirst =
-      kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
+      !kTerms && kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
   static constexpr bool kLseBeforeScores = kLseFirst && !kTileBias && kD == 128;
   /// Whether a tile bias, and the LSE, are read between S and dP's products, for the same reason: before S there are no
   /// registers for them. With dQ's products it is slower (NOTES.md).
@@ -364,9 +372,12 @@ class Consumer {
     if constexpr (kLseBeforeScores) read_lse(i, lse);
     if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
     if constexpr (kMaskFirst) hide_first(i, scores);
+    StatisticOperand lse_columns;
+    if constexpr (kLseProductFirst) select_lse(lse_columns);
     ptx::wgmma_fence();
-    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst>(scores, own_rows<KeyTile>(key_tile(slot_)),
-                                                                    query_tile(i));
+    if constexpr (kLseProductFirst) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kLseProductFirst>(
+        scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
   }
 
   /// Whether all that hides pairs of a step is in the mask's words. A vote, though the same for all lanes: the compiler
@@ -422,12 +433,20 @@ class Consumer {
     if constexpr (kLseFirst && !kLseBeforeScores) read_lse(i, lse);
     BiasWords bias;
     if constexpr (kBiasFirst) read_bias(i, bias);
+    StatisticOperand lse_columns, dot_columns;
+    if constexpr (kLseProductLater) select_lse(lse_columns);
+    if constexpr (kTerms) select_dot(dot_columns);
     ptx::wgmma_fence();
+    if constexpr (kLseProductLater) {
+      start_statistic_product<kM, true>(scores, lse_columns, statistics(i));
+      ptx::wgmma_commit_group();
+    }
+    if constexpr (kTerms) start_statistic_product<kM, false>(d_probability, dot_columns, statistics(i));
     if constexpr (kValueInRegisters)
-      start_transposed_product<QueryTile, kBf16>(d_probability, values, d_out_tile(i));
+      start_transposed_product<QueryTile, kBf16, kTerms>(d_probability, values, d_out_tile(i));
     else
-      start_transposed_product<ValueTile, QueryTile, kBf16>(d_probability, own_rows<ValueTile>(G::kValue),
-                                                            d_out_tile(i));
+      start_transposed_product<ValueTile, QueryTile, kBf16, kTerms>(d_probability, own_rows<ValueTile>(G::kValue),
+                                                                    d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
     if constexpr (!kFactsFirst) read_facts(i);
@@ -440,7 +459,9 @@ class Consumer {
     if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
 
     ptx::wgmma_wait_group<1>();
-    if constexpr (kLseFirst)
+    if constexpr (kTerms)
+      finish_probabilities(i, Absent{}, bias, scores, probabilities);
+    else if constexpr (kLseFirst)
       bias_masks |= finish_probabilities(i, lse, bias, scores, probabilities);
     else
       bias_masks |= finish_probabilities(i, lse_address(i), bias, scores, probabilities);
@@ -452,11 +473,15 @@ class Consumer {
     if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
-    if constexpr (kM == 64) row_dot_ = row_dot_address(i);
+    if constexpr (kM == 64 && !kTerms) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
     if (hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
 
+  /// The terms of step i's queries.
+  __device__ __forceinline__ std::uint32_t statistics(int i) const {
+    return shared_ + G::kTerms + RingPosition<G::kQueryStages>(i).stage * G::kTermBytes;
+  }
   __device__ __forceinline__ std::uint32_t lse_address(int i) const {
     return shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
   }
@@ -600,10 +625,12 @@ class Consumer {
         else
           exponentiate<kConfig>(p, s, lse, bias, Absent{}, Absent{}, Absent{});
       };
-      if constexpr (kKeyBias)
+      if constexpr (kKeyBias) {
+        if constexpr (kLseProductLater) read_key_biases();  // anew, for the registers that they would take meanwhile
         with_bias(step_.key_bias);
-      else
+      } else {
         with_bias(Absent{});
+      }
       return false;
     }
   }
@@ -656,7 +683,7 @@ class Consumer {
   /// dP to dS. `key_sums`: where the quad of lanes adds the sums of its keys.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores,
                                                 KeySums& key_sums) {
-    const std::uint32_t row_dot = kM == 64 ? row_dot_ : row_dot_address(i);
+    [[maybe_unused]] const std::uint32_t row_dot = kTerms ? 0 : kM == 64 ? row_dot_ : row_dot_address(i);
     // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
     if (partial_) {
 #pragma unroll
@@ -675,13 +702,17 @@ class Consumer {
     [[maybe_unused]] const std::uint32_t bias_gradient_rows = G::kOwnBiasRing ? bias_rows(i) : 0;
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
-      const float2 column = ptx::ld_shared_v2(row_dot + j * 32);
+      float2 column{};  // the products have subtracted D else
+      if constexpr (!kTerms) column = ptx::ld_shared_v2(row_dot + j * 32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float2 weight = {probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]};
         if constexpr (kWeightsPacked) weight = unpack<DataType::fp16>(weights_[j / 2][j % 2 * 2 + half]);
-        const float dx = weight.x * fmaf(d_score[j * 4 + half * 2], kUnscale, -column.x * kUnscale);
-        const float dy = weight.y * fmaf(d_score[j * 4 + half * 2 + 1], kUnscale, -column.y * kUnscale);
+        const auto less_dot = [&](float d_probability, float dot) {
+          return kTerms ? d_probability : fmaf(d_probability, kUnscale, -dot * kUnscale);
+        };
+        const float dx = weight.x * less_dot(d_score[j * 4 + half * 2], column.x);
+        const float dy = weight.y * less_dot(d_score[j * 4 + half * 2 + 1], column.y);
         if constexpr (kSumsOfThreads || kSumsOfKeys) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);

@@ -152,6 +152,12 @@ struct Geometry {
   static constexpr int kBias = kDScore + (kOwnBiasRing ? kLayout.d_score : 0);
   static constexpr int kDQuery = kDScore + kLayout.d_score + kLayout.tile_bias;
   static constexpr int kMask = kDQuery + kLayout.d_query;
+  /// Whether products subtract LSE and D (statistic_columns.cuh). Then their terms lie where LSE and D do else, by the
+  /// stages of Q.
+  static constexpr bool kStatisticTerms = has_statistic_terms(kConfig);
+  static constexpr int kTerms = kMask + kLayout.mask;
+  static constexpr int kTermBytes = kM * static_cast<int>(sizeof(StatisticTerms));
+  static_assert(!kStatisticTerms || kLayout.statistics == kQueryStages * kTermBytes);
   static constexpr int kLse = kMask + kLayout.mask;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
   static constexpr int kKeyBias = kLse + kLayout.statistics;

@@ -82,7 +82,9 @@ class Loader {
 
   /// Loads what the index-th step of all needs, the i-th of the walk.
   __device__ __forceinline__ void load_step(int index, int i) {
-    const RingPosition<G::kQueryStages> query(index);
+    // Places in Q's ring are computed for each step: what of them would be kept through the loop takes more registers.
+    const auto query_index = static_cast<int>(G::kStatisticTerms ? ptx::opaque(static_cast<unsigned>(index)) : index);
+    const RingPosition<G::kQueryStages> query(query_index);
     const RingPosition<G::kDOutStages> d_out(index);
     ItemStep& info = state.steps[index % kStepSlots];
     describe_step(info, state.walks[slot_], i);
@@ -91,12 +93,16 @@ class Loader {
 
     const TilePlace place = place_of_queries(p, item(), info.first_query, info.head);
     ptx::mbarrier_wait_parity(ptx::shared_address(&state.query_empty[query.stage]), query.parity ^ 1);
-    constexpr int kBytes = G::QueryTile::kBytes + G::kM * 4;
+    constexpr int kBytes = G::QueryTile::kBytes + (G::kStatisticTerms ? 0 : G::kM * 4);
+    constexpr int kTermBytes = G::kStatisticTerms ? G::kTermBytes : 0;
     const std::uint32_t query_full = ptx::shared_address(&state.query_full[query.stage]);
     const bool masked = G::kMaskBytes > 0 && info.mask_words != nullptr;
-    ptx::mbarrier_arrive_expect_tx(query_full,
-                                   (G::kLoadedTogether ? 2 * kBytes : kBytes) + (masked ? G::kMaskBytes : 0));
+    ptx::mbarrier_arrive_expect_tx(
+        query_full, (G::kLoadedTogether ? 2 * kBytes : kBytes) + kTermBytes + (masked ? G::kMaskBytes : 0));
     if (masked) load_mask(query.stage, query_full, info);
+    if constexpr (G::kStatisticTerms)
+      ptx::cp_async_bulk_tensor_3d(shared_ + G::kTerms + query.stage * G::kTermBytes, maps.terms,
+                                   {0, place.statistics_row, place.head}, query_full);
     load_query_tile(maps.q, G::kQuery, query.stage, query_full, place, maps.lse, G::kLse);
 
     std::uint32_t d_out_full = query_full;
@@ -206,8 +212,9 @@ class Loader {
       ptx::cp_async_bulk_tensor_5d(shared_ + offset + stage * Tile::kBytes + panel * Tile::kPanelBytes, map,
                                    {panel * Tile::kPanelColumns, place.row, place.end_row, place.head, place.batch},
                                    full, ptx::kEvictLast);
-    ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
-                                 {place.statistics_row, place.head}, full);
+    if constexpr (!G::kStatisticTerms)
+      ptx::cp_async_bulk_tensor_2d(shared_ + statistics_offset + stage * G::kM * 4, statistics_map,
+                                   {place.statistics_row, place.head}, full);
   }
 
   const BackwardParameters& p;

@@ -193,7 +193,8 @@ __device__ __forceinline__ float2 lse_of(const float2 (&lse)[kPairs], int j) {
   return lse[j];
 }
 
-/// Scores to probabilities: softcap, bias, exponential. `lse`: as lse_of() takes it.
+/// Scores to probabilities: softcap, bias, exponential. `lse`: as lse_of() takes it; Absent: the products have
+/// subtracted it.
 /// `key_bias`: float[2] of the lane's two keys, in units of log2. `tile_bias`: BiasFragments. Softcap: `packed` become
 /// P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A operand, and `weights`,
 /// too, the weights in fp16. Each of these may be Absent. All lanes of the warp.
@@ -212,7 +213,8 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
     [[maybe_unused]] std::uint32_t bias_words[4];
 #pragma unroll
     for (int j = 0; j < Count / 4; ++j) {
-      const float2 column = lse_of(lse, j);
+      float2 column{};
+      if constexpr (kPresent<Lse>) column = lse_of(lse, j);
       if constexpr (kPresent<TileBias>)
         if (j % 2 == 0) tile_bias.read(j / 2, bias_words);
 #pragma unroll
@@ -232,8 +234,13 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
           y = scaled_tanh(y);
           slope = {kOne - x * x, kOne - y * y};
         }
-        x = ptx::ex2(fmaf(x, to_log2, offset.x));
-        y = ptx::ex2(fmaf(y, to_log2, offset.y));
+        if constexpr (kPresent<Lse> || kPresent<KeyBias>) {
+          x = ptx::ex2(fmaf(x, to_log2, offset.x));
+          y = ptx::ex2(fmaf(y, to_log2, offset.y));
+        } else {
+          x = ptx::ex2(x * to_log2);
+          y = ptx::ex2(y * to_log2);
+        }
         if constexpr (kScoresTakeSlope<kConfig>) {
           packed[j / 2][j % 2 * 2 + half] = pack<kType>(x, y);
           x *= slope.x;

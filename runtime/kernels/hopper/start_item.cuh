@@ -8,15 +8,15 @@
 
 namespace flashdma_bwd::hopper {
 
-__device__ __forceinline__ void prefetch_maps(const TensorMaps& maps) {
+__device__ __forceinline__ void prefetch_maps(const TensorMaps& maps, bool terms = false) {
   ptx::prefetch_tensormap(maps.q);
   ptx::prefetch_tensormap(maps.d_out);
   ptx::prefetch_tensormap(maps.k);
   ptx::prefetch_tensormap(maps.v);
   ptx::prefetch_tensormap(maps.d_k);
   ptx::prefetch_tensormap(maps.d_v);
-  ptx::prefetch_tensormap(maps.lse);
-  ptx::prefetch_tensormap(maps.row_dot);
+  ptx::prefetch_tensormap(terms ? maps.terms : maps.lse);
+  if (!terms) ptx::prefetch_tensormap(maps.row_dot);
 }
 
 /// Finds the item or piece of the index-th CTA, of `kN` keys, and how many tiles of `kM` queries all its heads take.

@@ -110,6 +110,21 @@ cudaError_t encode_statistics_map(Encode encode, CUtensorMap& map, const Backwar
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/// Of both as terms.
+cudaError_t encode_terms_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, int box_rows) {
+  constexpr cuuint64_t kTerms = sizeof(StatisticTerms) / 2;
+  const cuuint64_t sizes[3] = {kTerms,
+                               static_cast<cuuint64_t>(std::max<std::int64_t>(p.scratch_rows, kScratchRowAlignment)),
+                               static_cast<cuuint64_t>(p.heads)};
+  const cuuint64_t strides[2] = {sizeof(StatisticTerms), sizes[1] * sizeof(StatisticTerms)};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(kTerms), static_cast<cuuint32_t>(box_rows), 1};
+  const cuuint32_t element_strides[3] = {1, 1, 1};
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, p.statistic_terms, sizes, strides, box,
+                                 element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 /// Of the words of masks.
 cudaError_t encode_mask_map(Encode encode, CUtensorMap& map, const BackwardParameters& p, const MapBox& box_of_words) {
   const std::int64_t masks = std::int64_t{p.mask_batch_stride != 0 ? p.batch : 1} * (p.heads / p.mask_heads_per_head);
@@ -144,8 +159,12 @@ cudaError_t encode_tensor_maps(TensorMaps& maps, const BackwardParameters& p, co
   run(maps.v, p.v, keys, boxes.value);
   run(maps.d_k, p.d_k, keys, boxes.key_gradient);
   run(maps.d_v, p.d_v, keys, boxes.key_gradient);
-  for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
-    if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
+  if (p.statistic_terms != nullptr) {
+    if (error == cudaSuccess) error = encode_terms_map(encode, maps.terms, p, boxes.statistics);
+  } else {
+    for (const auto& [map, values] : {std::pair{&maps.lse, p.lse_log2}, std::pair{&maps.row_dot, p.row_dot}})
+      if (error == cudaSuccess) error = encode_statistics_map(encode, *map, p, values, boxes.statistics);
+  }
   if (error == cudaSuccess && boxes.mask.rows != 0 && p.mask_words != nullptr && p.query_atoms > 0)
     error = encode_mask_map(encode, maps.mask, p, boxes.mask);
   if (boxes.pair.rows == 0) return error;

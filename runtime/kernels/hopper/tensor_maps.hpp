@@ -15,7 +15,8 @@
 // sequence's end is not written. A tile bias is read by such a map, too: its columns are keys, its
 // rows queries, of which a sequence has the first `length`. Its gradient is stored by a map of four dimensions, without
 // the end: what lies past it in the tensor is written, too. LSE and D are scratch of [heads][scratch_rows] float32;
-// their maps have these two dimensions. A mask's words, each of 64 keys, have those of queries, key atoms and masks.
+// their maps have these two dimensions, that of both as terms of products one more before them. A mask's words, each of
+// 64 keys, have those of queries, key atoms and masks.
 //
 // No box may lie wholly outside its tensor: such a one makes the copy engine read near the map's address although
 // nothing of it is wanted (an illegal memory access on an H200 where no memory lies before the tensor; a box with an
@@ -31,7 +32,9 @@
 namespace flashdma_bwd::hopper {
 
 struct TensorMaps {
-  CUtensorMap q, d_out, k, v, lse, row_dot;
+  CUtensorMap q, d_out, k, v;
+  CUtensorMap lse, row_dot;  ///< of a kernel without has_statistic_terms()
+  CUtensorMap terms;         ///< of one with it
   CUtensorMap d_k, d_v;
   CUtensorMap mask;          ///< of a problem with bits of pairs
   CUtensorMap bias, d_bias;  ///< of a kernel with a tile bias; d_bias if its gradient is wanted
@@ -50,7 +53,7 @@ struct MapBox {
 struct MapBoxes {
   MapBox query, key, value;  ///< dO's are Q's
   MapBox key_gradient;       ///< of dK and dV
-  int statistics;            ///< queries of which LSE or D is copied at once
+  int statistics;            ///< queries of which LSE or D, or the terms of both, are copied at once
   MapBox mask;               ///< key atoms x queries; no rows: the kernel reads the words itself
   MapBox pair;               ///< of a tile bias; no rows: the kernel has none
 };

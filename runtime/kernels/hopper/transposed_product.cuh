@@ -26,7 +26,7 @@ __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount]
 }
 
 /// The same with the 64 rows of keys in registers: the A operands of the steps of the reduction.
-template <class QueryTile, bool kBf16, int kCount, int kSteps>
+template <class QueryTile, bool kBf16, bool kAdd = false, int kCount, int kSteps>
 __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount],
                                                          const std::uint32_t (&keys)[kSteps][4],
                                                          std::uint32_t queries) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount]
   for (int k = 0; k < kSteps; ++k) {
     const std::uint64_t b = QueryTile::descriptor_of(queries + QueryTile::column_step(k));
     if (k == 0)
-      Product::template rs<false, false>(scores, keys[k], b);
+      Product::template rs<false, kAdd>(scores, keys[k], b);
     else
       Product::template rs<false, true>(scores, keys[k], b);
   }
