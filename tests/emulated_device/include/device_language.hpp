@@ -193,6 +193,7 @@ inline void __nanosleep(unsigned) {
 
 // --- Numbers ---
 
+using std::isfinite;
 using std::isinf;
 
 template <class A, class B>

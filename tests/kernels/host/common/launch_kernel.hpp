@@ -8,6 +8,7 @@
 #include <atomic>
 #include <barrier>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -22,6 +23,8 @@
 #endif
 #undef __shared__
 #define __shared__ static  // one CTA runs at a time
+
+using std::isfinite;  // a kernel names it without its namespace
 
 inline thread_local uint3 threadIdx;
 inline thread_local uint3 blockIdx;
