@@ -184,6 +184,27 @@ TEST_CASE("with a softcap a tile bias has a ring of its own, of two buffers besi
   CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);  // too much then, as the total says
 }
 
+TEST_CASE("LSE and D are terms of products where there is room for them and nothing between") {
+  KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::none, false, hopper_tile()};
+  const auto terms = [&](auto&& change) {
+    KernelConfig changed = config;
+    change(changed);
+    return has_statistic_terms(changed);
+  };
+  CHECK(terms([](KernelConfig&) {}));
+  CHECK(terms([](KernelConfig& c) { c.tile.several_items = true; }));
+  CHECK(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector, c.tile.several_items = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector, c.tile.ds_stages = 4; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::tile; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.softcap = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.tile.cta_pair = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.head_dim = 96; }));
+  CHECK(hopper_shared_memory(config).statistics == config.tile.q_stages * 64 * 16);
+  config.softcap = true;
+  CHECK(hopper_shared_memory(config).statistics == (config.tile.q_stages + config.tile.do_stages) * 64 * 4);
+}
+
 TEST_CASE("K lies twice in shared memory for CTAs that take several items") {
   KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::none, false, hopper_tile()};
   CHECK(hopper_shared_memory(config).key == 128 * 128 * 2);
@@ -191,7 +212,8 @@ TEST_CASE("K lies twice in shared memory for CTAs that take several items") {
   const HopperSharedMemory l = hopper_shared_memory(config);
   CHECK(l.key == 2 * 128 * 128 * 2);
   CHECK(l.value == 128 * 128 * 2);
-  CHECK(l.total() == 7 * 32 * 1024 + 4 * 64 * 4 + 1024);  // 32 KB each of V, Q, dO, dS and dQ, and twice of K
+  // 32 KB each of V, Q, dO, dS and dQ, and twice of K; the terms of LSE and D of two tiles of Q.
+  CHECK(l.total() == 7 * 32 * 1024 + 2 * 64 * 16 + 1024);
   check_aligned(config);
   config.bias = BiasKind::key_vector;
   CHECK(hopper_shared_memory(config).bias == 2 * 128 * 4);
