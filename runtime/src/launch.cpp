@@ -391,6 +391,12 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.block_n = tile.block_n;
   p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
+  p.gradient_scale = p.scale / d_score_scale(config);
+  if (p.softcap != 0) {
+    const double quotient = double{p.scale} / double{p.softcap};
+    p.tanh_up_to_sixth = tanh_up_to_sixth(quotient, double{tanh_scale(config)});
+    p.tanh_up_to_third = tanh_up_to_third(quotient, double{tanh_scale(config)});
+  }
   p.key_tiles = static_cast<int>((a.seqlen_k + tile.block_n - 1) / tile.block_n);
   p.query_tiles = static_cast<int>((a.seqlen_q + tile.block_m - 1) / tile.block_m);
   p.heads_per_item = heads_per_item(a, config, call.mask, p.key_tiles * blocks_per_item(tile), device);

@@ -1,4 +1,4 @@
-// The polynomials that stand in for tanh below 1, against double precision.
+// The polynomials that stand in for tanh of less than 1, against double precision.
 #include "common/tanh_polynomial.hpp"
 
 #include <algorithm>
@@ -11,6 +11,9 @@
 
 namespace {
 
+/// The other factor, beside 1, that they are asked for.
+constexpr float kFactor = 128.0f;
+
 /// A polynomial, what it multiplies tanh's argument by, and its bounds in exact arithmetic and in float32.
 struct Polynomial {
   const char* name;
@@ -18,7 +21,19 @@ struct Polynomial {
   float multiple;
   double relative_error;
 };
-constexpr Polynomial kPolynomials[] = {{"tanh_of_sixth", flashdma_bwd::tanh_of_sixth, 6.0f, 2.67e-6},
+float up_to_sixth(float twelvefold, float factor) {
+  static const auto plain = flashdma_bwd::tanh_up_to_sixth(1.0 / 12);
+  static const auto scaled = flashdma_bwd::tanh_up_to_sixth(1.0 / 12, kFactor);
+  return factor == 1.0f ? plain(twelvefold) : scaled(twelvefold);
+}
+float up_to_third(float sixfold, float factor) {
+  static const auto plain = flashdma_bwd::tanh_up_to_third(1.0 / 6);
+  static const auto scaled = flashdma_bwd::tanh_up_to_third(1.0 / 6, kFactor);
+  return factor == 1.0f ? plain(sixfold) : scaled(sixfold);
+}
+constexpr Polynomial kPolynomials[] = {{"tanh_up_to_sixth", up_to_sixth, 12.0f, 1.747e-5},
+                                       {"tanh_up_to_third", up_to_third, 6.0f, 2.67e-6},
+                                       {"tanh_of_sixth", flashdma_bwd::tanh_of_sixth, 6.0f, 2.67e-6},
                                        {"tanh_of_half", flashdma_bwd::tanh_of_half, 2.0f, 6.63e-7}};
 /// What float32 adds to it.
 constexpr double kRoundings = 2e-7;
@@ -76,6 +91,25 @@ TEST_CASE("a factor that is a power of 2 changes nothing of tanh's polynomials b
   for (const Polynomial& polynomial : kPolynomials) {
     INFO(polynomial.name);
     for (float x = 0x1p-20f; x < 2.0f; x *= 1.01f)
-      CHECK(polynomial.function(x, 128.0f) == 128.0f * polynomial.function(x, 1.0f));
+      CHECK(polynomial.function(x, kFactor) == kFactor * polynomial.function(x, 1.0f));
   }
+}
+
+TEST_CASE("the short polynomials of tanh take any scale in, and hold up to its end") {
+  const auto check = [](const auto& polynomial, double scale, double end, double bound) {
+    CAPTURE(scale, end);
+    CHECK(std::abs(static_cast<double>(polynomial.end) * std::abs(scale) - end) < 1e-6);
+    for (float part = -1.0f; part <= 1.0f; part += 0.01f) {
+      const float y = part * polynomial.end;
+      const double exact = std::tanh(scale * static_cast<double>(y));
+      CHECK(std::abs(static_cast<double>(polynomial(y)) - exact) <= std::abs(exact) * (bound + kRoundings));
+    }
+  };
+  // Of scores of 16 bits and caps from 1e-3 to 1e6.
+  for (const double scale : {1e-7, 1.0 / (16 * 50), 0.125 / 30, -0.125 / 30, 1.0, 1e3}) {
+    check(flashdma_bwd::tanh_up_to_sixth(scale), scale, 1.0 / 6, 1.747e-5);
+    check(flashdma_bwd::tanh_up_to_third(scale), scale, 1.0 / 3, 2.67e-6);
+  }
+  CHECK(flashdma_bwd::tanh_up_to_third(0.0).end == std::numeric_limits<float>::infinity());
+  CHECK(flashdma_bwd::tanh_up_to_third(0.0)(5.0f) == 0.0f);
 }

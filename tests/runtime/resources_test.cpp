@@ -184,7 +184,7 @@ TEST_CASE("with a softcap a tile bias has a ring of its own, of two buffers besi
   CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);  // too much then, as the total says
 }
 
-TEST_CASE("LSE and D are terms of products where there is room for them and nothing between") {
+TEST_CASE("LSE and D are terms of products where there is room for them") {
   KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::none, false, hopper_tile()};
   const auto terms = [&](auto&& change) {
     KernelConfig changed = config;
@@ -197,12 +197,29 @@ TEST_CASE("LSE and D are terms of products where there is room for them and noth
   CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector, c.tile.several_items = true; }));
   CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector, c.tile.ds_stages = 4; }));
   CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::tile; }));
-  CHECK_FALSE(terms([](KernelConfig& c) { c.softcap = true; }));
+  CHECK(terms([](KernelConfig& c) { c.softcap = true; }));
   CHECK_FALSE(terms([](KernelConfig& c) { c.tile.cta_pair = true; }));
   CHECK_FALSE(terms([](KernelConfig& c) { c.head_dim = 96; }));
   CHECK(hopper_shared_memory(config).statistics == config.tile.q_stages * 64 * 16);
-  config.softcap = true;
+  config.head_dim = 96;
   CHECK(hopper_shared_memory(config).statistics == (config.tile.q_stages + config.tile.do_stages) * 64 * 4);
+}
+
+TEST_CASE("dS is larger than the gradient of the scores where a softcap's weights are kept as fp16 and bf16 holds it") {
+  KernelConfig config{Architecture::sm90, 64, DataType::bf16, BiasKind::none, true, hopper_tile()};
+  config.tile.block_m = 128;
+  const auto scale = [&](auto&& change) {
+    KernelConfig changed = config;
+    change(changed);
+    return d_score_scale(changed);
+  };
+  CHECK(scale([](KernelConfig&) {}) == kPackedWeightScale);
+  CHECK(scale([](KernelConfig& c) { c.data_type = DataType::fp16; }) == 1.0f);  // whose largest is 65504
+  CHECK(scale([](KernelConfig& c) { c.softcap = false; }) == 1.0f);
+  CHECK(scale([](KernelConfig& c) { c.bias = BiasKind::key_vector; }) == 1.0f);
+  CHECK(scale([](KernelConfig& c) { c.tile.block_m = 64; }) == 1.0f);
+  CHECK(scale([](KernelConfig& c) { c.tile.cta_pair = true; }) == 1.0f);
+  CHECK(scale([](KernelConfig& c) { c.tile.family = KernelFamily::ampere; }) == 1.0f);
 }
 
 TEST_CASE("K lies twice in shared memory for CTAs that take several items") {

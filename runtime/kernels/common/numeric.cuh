@@ -50,16 +50,6 @@ __device__ __forceinline__ std::uint16_t from_float(float value) {
   return static_cast<std::uint16_t>(pack<Type>(value, 0.0f));
 }
 
-/// The sum of three bf16, to 24 bits; an infinite value's first is infinite.
-__device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&terms)[3]) {
-#pragma unroll
-  for (std::uint16_t& term : terms) {
-    term = from_float<DataType::bf16>(value);
-    const float rest = value - to_float<DataType::bf16>(term);
-    value = isfinite(rest) ? rest : 0.0f;
-  }
-}
-
 /// What a softcap's slope 1 - tanh^2, a number of [0, 1], is packed as until it multiplies dS: bf16 would be as coarse
 /// as the rounding of dS that follows.
 inline constexpr DataType kSlopeType = DataType::fp16;

@@ -13,6 +13,7 @@
 #include "common/item_order.hpp"
 #include "common/pieces.hpp"
 #include "common/statistic_terms.hpp"
+#include "common/tanh_polynomial.hpp"
 
 namespace flashdma_bwd {
 
@@ -104,7 +105,11 @@ struct BackwardParameters {
   float scale = 0;
   float softcap = 0;
   float scale_by_softcap = 0;  ///< their quotient, with a softcap
-  float score_log2 = 0;        ///< log2(e) times the softcap, or times the scale where there is none
+  TanhPolynomial<2>
+      tanh_up_to_sixth;  ///< of a score times that, for the Hopper family: times the kernel's tanh_scale()
+  TanhPolynomial<3> tanh_up_to_third;
+  float gradient_scale = 0;  ///< what makes dQ and dK of their products: the scale over the kernel's d_score_scale()
+  float score_log2 = 0;      ///< log2(e) times the softcap, or times the scale where there is none
 
   // Which pairs are visible: query i sees keys in [i + delta - window_left, i + delta + window_right], where
   // delta = position_delta, plus seqlen_k - seqlen_q of the sequence itself if `delta_from_lengths`.
@@ -158,8 +163,8 @@ struct BackwardParameters {
   std::int64_t key_rows = 0;       ///< keys over all sequences
   float* lse_log2 = nullptr;  ///< [heads][scratch_rows]: LSE * log2(e); +inf where the row is empty or past the end
   float* row_dot = nullptr;   ///< [heads][scratch_rows]: D
-  StatisticTerms* statistic_terms = nullptr;  ///< [heads][scratch_rows]: both, for a kernel with has_statistic_terms(),
-                                              ///< which has neither of the two above
+  StatisticTerms* statistic_terms = nullptr;  ///< [heads][scratch_rows]: both, with has_statistic_terms() instead of
+                                              ///< the two above
   float* d_q_scratch = nullptr;  ///< [heads][scratch_rows / 16][bucket / 8] accumulator atoms of 16 x 8, see
                                  ///< fragments.hpp; nullptr: a kernel behind the main one computes dQ of dBias
   bool d_q_vectorised = false;   ///< order within an atom

@@ -65,6 +65,16 @@ FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
   return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
 }
 
+/// `value` as the sum of three bf16, to 24 bits; an infinite value's first is infinite.
+__device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&terms)[4]) {
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    terms[i] = from_float<DataType::bf16>(value);
+    const float rest = value - to_float<DataType::bf16>(terms[i]);
+    value = isfinite(rest) ? rest : 0.0f;
+  }
+}
+
 /// The rows of a block, Lanes lanes a row, eight elements a lane.
 template <DataType Type, int Lanes>
 __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, int bucket, int index) {
@@ -128,8 +138,15 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
   }
   StatisticTerms terms{};
   split_into_terms(dot, terms.dot);
-  const float score = empty ? copysignf(kLargestTerm, p.score_log2) : scaled / p.score_log2;
-  split_into_terms(fminf(fmaxf(score, -kLargestTerm), kLargestTerm), terms.lse);
+  if (p.softcap > 0.0f) {
+    const float finite = empty ? kLargestTerm : fminf(fmaxf(scaled, -kLargestTerm), kLargestTerm);
+    const std::uint32_t bits = with_finite_halves(__float_as_uint(finite));
+    terms.lse[0] = static_cast<std::uint16_t>(bits);
+    terms.lse[1] = static_cast<std::uint16_t>(bits >> 16);
+  } else {
+    const float score = empty ? copysignf(kLargestTerm, p.score_log2) : scaled / p.score_log2;
+    split_into_terms(fminf(fmaxf(score, -kLargestTerm), kLargestTerm), terms.lse);
+  }
   p.statistic_terms[scratch_row + own_row] = terms;
 }
 

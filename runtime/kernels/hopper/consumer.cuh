@@ -18,6 +18,8 @@
 // 2024).
 #pragma once
 
+#include <cstddef>
+
 #include "hopper/consumer_warp.cuh"
 #include "hopper/gather_keys.cuh"
 #include "hopper/geometry.cuh"
@@ -30,6 +32,15 @@
 #include "hopper/wgmma.cuh"
 
 namespace flashdma_bwd::hopper {
+
+/// How a step's LSE leaves its scores, and when.
+enum class LseWay {
+  product_before_scores,         ///< by the first of S's products, of its terms
+  product_before_d_probability,  ///< by one of its own, before dP's
+  read_before_scores,            ///< into registers, for the exponent
+  read_before_d_probability,
+  read_with_exponent,
+};
 
 /// `kAddsDQuery`: else another kernel computes dQ of a tile bias's gradient, which dS is.
 template <KernelConfig kConfig, bool kAddsDQuery = true>
@@ -46,15 +57,14 @@ class Consumer {
   static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
   static constexpr bool kSoftcap = kConfig.softcap;
   static constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
-  /// Whether the products subtract LSE and D.
-  static constexpr bool kTerms = G::kStatisticTerms;
-  /// Whether S's product that subtracts LSE comes before the others, else before dP's, which is slower: with 128
-  /// queries and a key bias there are no registers for its operand beside those of dV and dK (NOTES.md).
-  static constexpr bool kLseProductFirst = kTerms && !(kKeyBias && G::kM == 128);
-  static constexpr bool kLseProductLater = kTerms && !kLseProductFirst;
+  /// Whether the products subtract D, and whether they subtract LSE.
+  static constexpr bool kDotTerms = G::kStatisticTerms;
+  static constexpr bool kLseTerms = kDotTerms && !kSoftcap;
   /// Whether the weights that scores become are packed at once: with 128 queries there are no registers for P beside
   /// them else.
   static constexpr bool kWeightsPacked = kScaledWeights<kConfig>;
+  static constexpr float kDScoreScale = d_score_scale(kConfig);
+  static_assert(kWeightsPacked || kDScoreScale == 1.0f);
   static constexpr int kM = G::kM;
   static constexpr int kD = G::kD;
 
@@ -87,20 +97,29 @@ class Consumer {
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
   /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md).
   static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
-  /// The same of the LSE; with 128 columns before S's products, with fewer before dP's (NOTES.md). With V in registers
-  /// and a key bias there are no registers for it.
-  static constexpr bool kLseFirst =
-      !kTerms && kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
-  static constexpr bool kLseBeforeScores = kLseFirst && !kTileBias && kD == 128;
+  /// The same of the LSE, which is read behind products with V in registers and a key bias, for there are no registers
+  /// for it.
+  static constexpr bool kLseReadEarly =
+      kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
+  /// Products subtract it before S's others, but with 128 queries and a key bias, which leave no registers for the
+  /// operand beside those of dV and dK. It is read before S's products with 128 columns, with fewer before dP's
+  /// (NOTES.md).
+  static constexpr LseWay kLse =
+      kLseTerms        ? (kKeyBias && kM == 128 ? LseWay::product_before_d_probability : LseWay::product_before_scores)
+      : !kLseReadEarly ? LseWay::read_with_exponent
+      : kD == 128 && !kTileBias ? LseWay::read_before_scores
+                                : LseWay::read_before_d_probability;
   /// Whether a tile bias, and the LSE, are read between S and dP's products, for the same reason: before S there are no
   /// registers for them. With dQ's products it is slower (NOTES.md).
-  static constexpr bool kBiasFirst = kTileBias && kLseFirst;
+  static constexpr bool kBiasFirst = kTileBias && kLseReadEarly;
   using BiasWords = std::uint32_t[kBiasFirst ? kM / 16 : 1][4];
   /// Whether steps without a pair of the warpgroup's keys are left out.
   static constexpr bool kLeavesOut = G::kSkipsEmptyHalves;
   /// Whether a step's facts are kept from when they were read to see whether it is left out.
   static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
-  using Lse = float2[kLseFirst ? kM / 8 : 1];
+  static constexpr bool kLseInRegisters =
+      kLse == LseWay::read_before_scores || kLse == LseWay::read_before_d_probability;
+  using Lse = float2[kLseInRegisters ? kM / 8 : 1];
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
 
  public:
@@ -369,14 +388,15 @@ class Consumer {
     wait(state.query_full[query.stage], query.parity, queries_came);
     if constexpr (kFactsFirst) read_facts(i);
     if constexpr (kHeadFirst) take_head();
-    if constexpr (kLseBeforeScores) read_lse(i, lse);
+    if constexpr (kLse == LseWay::read_before_scores) read_lse(i, lse);
     if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
     if constexpr (kMaskFirst) hide_first(i, scores);
+    constexpr bool kSubtracts = kLse == LseWay::product_before_scores;
     StatisticOperand lse_columns;
-    if constexpr (kLseProductFirst) select_lse(lse_columns);
+    if constexpr (kSubtracts) select_lse(lse_columns);
     ptx::wgmma_fence();
-    if constexpr (kLseProductFirst) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
-    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kLseProductFirst>(
+    if constexpr (kSubtracts) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kSubtracts>(
         scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
   }
 
@@ -430,23 +450,24 @@ class Consumer {
       wait(state.bias_full[ring.stage][consumer_], ring.parity);
       ptx::wgmma_wait_group<0>();
     }
-    if constexpr (kLseFirst && !kLseBeforeScores) read_lse(i, lse);
+    if constexpr (kLse == LseWay::read_before_d_probability) read_lse(i, lse);
     BiasWords bias;
     if constexpr (kBiasFirst) read_bias(i, bias);
+    constexpr bool kSubtractsLse = kLse == LseWay::product_before_d_probability;
     StatisticOperand lse_columns, dot_columns;
-    if constexpr (kLseProductLater) select_lse(lse_columns);
-    if constexpr (kTerms) select_dot(dot_columns);
+    if constexpr (kSubtractsLse) select_lse(lse_columns);
+    if constexpr (kDotTerms) select_dot(dot_columns);
     ptx::wgmma_fence();
-    if constexpr (kLseProductLater) {
+    if constexpr (kSubtractsLse) {
       start_statistic_product<kM, true>(scores, lse_columns, statistics(i));
       ptx::wgmma_commit_group();
     }
-    if constexpr (kTerms) start_statistic_product<kM, false>(d_probability, dot_columns, statistics(i));
+    if constexpr (kDotTerms) start_statistic_product<kM, false>(d_probability, dot_columns, statistics(i));
     if constexpr (kValueInRegisters)
-      start_transposed_product<QueryTile, kBf16, kTerms>(d_probability, values, d_out_tile(i));
+      start_transposed_product<QueryTile, kBf16, kDotTerms>(d_probability, values, d_out_tile(i));
     else
-      start_transposed_product<ValueTile, QueryTile, kBf16, kTerms>(d_probability, own_rows<ValueTile>(G::kValue),
-                                                                    d_out_tile(i));
+      start_transposed_product<ValueTile, QueryTile, kBf16, kDotTerms>(d_probability, own_rows<ValueTile>(G::kValue),
+                                                                       d_out_tile(i));
 
     // What the arithmetic needs from global memory is asked for while the products run.
     if constexpr (!kFactsFirst) read_facts(i);
@@ -459,10 +480,12 @@ class Consumer {
     if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
 
     ptx::wgmma_wait_group<1>();
-    if constexpr (kTerms)
+    if constexpr (kLseTerms)
       finish_probabilities(i, Absent{}, bias, scores, probabilities);
-    else if constexpr (kLseFirst)
+    else if constexpr (kLseInRegisters)
       bias_masks |= finish_probabilities(i, lse, bias, scores, probabilities);
+    else if constexpr (kDotTerms)
+      bias_masks |= finish_probabilities(i, LseInTerms{lse_in_terms(i)}, bias, scores, probabilities);
     else
       bias_masks |= finish_probabilities(i, lse_address(i), bias, scores, probabilities);
     const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words();
@@ -473,7 +496,7 @@ class Consumer {
     if (partial_) hide(i, scores, probabilities, mask, info);
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
-    if constexpr (kM == 64 && !kTerms) row_dot_ = row_dot_address(i);
+    if constexpr (kM == 64 && !kDotTerms) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
     if (hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
@@ -481,6 +504,10 @@ class Consumer {
   /// The terms of step i's queries.
   __device__ __forceinline__ std::uint32_t statistics(int i) const {
     return shared_ + G::kTerms + RingPosition<G::kQueryStages>(i).stage * G::kTermBytes;
+  }
+  /// The LSE of the lane's first query, where it lies in its terms.
+  __device__ __forceinline__ std::uint32_t lse_in_terms(int i) const {
+    return statistics(i) + lane() % 4 * (2 * sizeof(StatisticTerms)) + offsetof(StatisticTerms, lse);
   }
   __device__ __forceinline__ std::uint32_t lse_address(int i) const {
     return shared_ + G::kLse + RingPosition<G::kQueryStages>(i).stage * (kM * 4) + lane() % 4 * 8;
@@ -626,7 +653,8 @@ class Consumer {
           exponentiate<kConfig>(p, s, lse, bias, Absent{}, Absent{}, Absent{});
       };
       if constexpr (kKeyBias) {
-        if constexpr (kLseProductLater) read_key_biases();  // anew, for the registers that they would take meanwhile
+        if constexpr (kLse == LseWay::product_before_d_probability)
+          read_key_biases();  // anew, for the registers that they would take meanwhile
         with_bias(step_.key_bias);
       } else {
         with_bias(Absent{});
@@ -683,7 +711,7 @@ class Consumer {
   /// dP to dS. `key_sums`: where the quad of lanes adds the sums of its keys.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores,
                                                 KeySums& key_sums) {
-    [[maybe_unused]] const std::uint32_t row_dot = kTerms ? 0 : kM == 64 ? row_dot_ : row_dot_address(i);
+    [[maybe_unused]] const std::uint32_t row_dot = kDotTerms ? 0 : kM == 64 ? row_dot_ : row_dot_address(i);
     // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
     if (partial_) {
 #pragma unroll
@@ -693,7 +721,7 @@ class Consumer {
           if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
-    constexpr float kUnscale = kWeightsPacked ? 1.0f / kPackedWeightScale : 1.0f;
+    constexpr float kUnscale = kWeightsPacked ? kDScoreScale / kPackedWeightScale : 1.0f;
     [[maybe_unused]] float2 total;  // read ahead of the arithmetic, which hides the time it takes
     if constexpr (kSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
     if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
@@ -703,13 +731,13 @@ class Consumer {
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
       float2 column{};  // the products have subtracted D else
-      if constexpr (!kTerms) column = ptx::ld_shared_v2(row_dot + j * 32);
+      if constexpr (!kDotTerms) column = ptx::ld_shared_v2(row_dot + j * 32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         float2 weight = {probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]};
         if constexpr (kWeightsPacked) weight = unpack<DataType::fp16>(weights_[j / 2][j % 2 * 2 + half]);
         const auto less_dot = [&](float d_probability, float dot) {
-          return kTerms ? d_probability : fmaf(d_probability, kUnscale, -dot * kUnscale);
+          return kDotTerms ? d_probability * kUnscale : fmaf(d_probability, kUnscale, -dot * kUnscale);
         };
         const float dx = weight.x * less_dot(d_score[j * 4 + half * 2], column.x);
         const float dy = weight.y * less_dot(d_score[j * 4 + half * 2 + 1], column.y);
@@ -857,7 +885,7 @@ class Consumer {
   __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
     const KeyItem& item = state.items[slot_];
 #pragma unroll
-    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
+    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.gradient_scale;
     if (is_added_up(item) &&
         !add_pieces<kD / 2, kLeavesOut>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
       return;

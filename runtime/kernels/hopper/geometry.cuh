@@ -150,17 +150,18 @@ struct Geometry {
   static constexpr int kDOut = kQuery + kLayout.query;
   static constexpr int kDScore = kDOut + kLayout.d_out;
   static constexpr int kBias = kDScore + (kOwnBiasRing ? kLayout.d_score : 0);
-  static constexpr int kDQuery = kDScore + kLayout.d_score + kLayout.tile_bias;
-  static constexpr int kMask = kDQuery + kLayout.d_query;
-  /// Whether products subtract LSE and D (statistic_columns.cuh). Then their terms lie where LSE and D do else, by the
-  /// stages of Q.
+  /// Whether products subtract D, and without a softcap LSE (statistic_columns.cuh). Then their terms take the place of
+  /// both, by the stages of Q. They do not lie at the end of shared memory: compute-sanitizer's memcheck takes the
+  /// operand, whose columns are read twice, for twice as long.
   static constexpr bool kStatisticTerms = has_statistic_terms(kConfig);
-  static constexpr int kTerms = kMask + kLayout.mask;
+  static constexpr int kTerms = kDScore + kLayout.d_score + kLayout.tile_bias;
   static constexpr int kTermBytes = kM * static_cast<int>(sizeof(StatisticTerms));
   static_assert(!kStatisticTerms || kLayout.statistics == kQueryStages * kTermBytes);
+  static constexpr int kDQuery = kTerms + (kStatisticTerms ? kLayout.statistics : 0);
+  static constexpr int kMask = kDQuery + kLayout.d_query;
   static constexpr int kLse = kMask + kLayout.mask;
   static constexpr int kRowDot = kLse + kQueryStages * kM * 4;
-  static constexpr int kKeyBias = kLse + kLayout.statistics;
+  static constexpr int kKeyBias = kLse + (kStatisticTerms ? 0 : kLayout.statistics);
   static constexpr int kBiasSums = kKeyBias + kN * 4;
   /// Whether each thread keeps its sums of dS in shared memory, instead of each key.
   static constexpr bool kBiasSumsOfThreads = kLayout.bias > 2 * kN * 4;

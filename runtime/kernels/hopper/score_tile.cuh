@@ -8,8 +8,9 @@
 
 #include "common/item.cuh"
 #include "common/numeric.cuh"
-#include "common/tanh_polynomial.hpp"
+#include "common/statistic_terms.hpp"
 #include "hopper/ptx.cuh"
+#include "hopper/softcap.cuh"
 
 namespace flashdma_bwd::hopper {
 
@@ -170,14 +171,9 @@ __device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], 
 template <KernelConfig kConfig>
 inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias == BiasKind::none);
 
-/// What weights, and probabilities, are multiplied by where they are to be kept as fp16: they are at most 1, and small
-/// ones keep its precision.
-inline constexpr float kPackedWeightScale = 16384.0f;
-
-/// Whether weights are made in that scale.
+/// Whether weights are made in the scale of those kept as fp16.
 template <KernelConfig kConfig>
-inline constexpr bool kScaledWeights = kScoresTakeSlope<kConfig> &&
-                                       (kConfig.tile.cta_pair || kConfig.tile.block_m == 128);
+inline constexpr bool kScaledWeights = packs_weights(kConfig);
 
 /// What exponentiate() has nothing to do with.
 struct Absent {};
@@ -193,6 +189,16 @@ __device__ __forceinline__ float2 lse_of(const float2 (&lse)[kPairs], int j) {
   return lse[j];
 }
 
+/// Shared address of the first where they lie in StatisticTerms.
+struct LseInTerms {
+  std::uint32_t address;
+};
+__device__ __forceinline__ float2 lse_of(const LseInTerms& lse, int j) {
+  constexpr int kTerms = sizeof(StatisticTerms);
+  return {ptx::ld_shared_f32(lse.address + j * (8 * kTerms)),
+          ptx::ld_shared_f32(lse.address + j * (8 * kTerms) + kTerms)};
+}
+
 /// Scores to probabilities: softcap, bias, exponential. `lse`: as lse_of() takes it; Absent: the products have
 /// subtracted it.
 /// `key_bias`: float[2] of the lane's two keys, in units of log2. `tile_bias`: BiasFragments. Softcap: `packed` become
@@ -206,9 +212,9 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
   constexpr bool kSoftcap = kConfig.softcap;
   static_assert(kPresent<Packed> == kSoftcap && (!kPresent<Weights> || kScaledWeights<kConfig>));
   // The slopes' scale is that of tanh, squared.
-  constexpr float kTanhScale = kScaledWeights<kConfig> ? 128.0f : 1.0f;
-  static_assert(!kScaledWeights<kConfig> || kTanhScale * kTanhScale == kPackedWeightScale);
-  const float to_log2 = p.score_log2 * (1.0f / kTanhScale);
+  constexpr float kOne = kSoftcap ? kTanhScale<kConfig> * kTanhScale<kConfig> : 1.0f;
+  static_assert(!kScaledWeights<kConfig> || kOne == kPackedWeightScale);
+  const float to_log2 = kSoftcap ? p.score_log2 * (1.0f / kTanhScale<kConfig>) : p.score_log2;
   const auto run = [&](auto&& scaled_tanh) {
     [[maybe_unused]] std::uint32_t bias_words[4];
 #pragma unroll
@@ -229,7 +235,6 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
         float& y = s[j * 4 + half * 2 + 1];
         [[maybe_unused]] float2 slope;
         if constexpr (kSoftcap) {
-          constexpr float kOne = kTanhScale * kTanhScale;
           x = scaled_tanh(x);
           y = scaled_tanh(y);
           slope = {kOne - x * x, kOne - y * y};
@@ -255,27 +260,7 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
   if constexpr (!kSoftcap) {
     run(nullptr);
   } else {
-    // Where all of the warp's scores are smaller than the cap, as nearly all are, a polynomial takes the place of two
-    // of three operations of the multi-function unit, whose time is not hidden; a shorter one where all are smaller
-    // than a third of the cap. A number is below 2 if bit 30, the exponent's highest, is 0: half an instruction a
-    // score. The arithmetic is there for each, since a polynomial in front of it could not run under its exponentials.
-    const auto any_from_two = [&](float factor) {
-      // Two, so that fewer instructions wait for the one before; one where there are no registers (NOTES.md).
-      constexpr int kWords = Count <= 32 ? 2 : 1;
-      std::uint32_t bits[kWords] = {};
-#pragma unroll
-      for (int i = 0; i < Count; ++i) {
-        s[i] *= factor;
-        bits[i / 2 % kWords] |= __float_as_uint(s[i]);
-      }
-      return __any_sync(0xffffffffu, ((bits[0] | bits[kWords - 1]) & 0x40000000u) != 0);
-    };
-    if (!any_from_two(6.0f * p.scale_by_softcap))
-      run([](float sixfold) { return tanh_of_sixth(sixfold, kTanhScale); });
-    else if (!any_from_two(1.0f / 3.0f))
-      run([](float twice) { return tanh_of_half(twice, kTanhScale); });
-    else
-      run([](float twice) { return tanh_accurate(0.5f * twice) * kTanhScale; });
+    with_tanh<kConfig>(p, s, run);
   }
 }
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void select_dot(StatisticOperand& operand) {
 /// What subtracts LSE / scale.
 __device__ __forceinline__ void select_lse(StatisticOperand& operand) {
   const int pair = lane() % 4;
-  select_columns(operand, pair == 1 ? kSecondColumn : pair == 2 ? kFirstColumn | kSecondColumn : 0);
+  select_columns(operand, pair == 2 ? kFirstColumn | kSecondColumn : pair == 3 ? kFirstColumn : 0);
 }
 
 /// Issues the product of an operand and the terms of kQueries queries at a shared address, or adds it to `scores`.

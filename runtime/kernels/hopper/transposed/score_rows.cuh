@@ -49,23 +49,7 @@ __device__ __forceinline__ void exponentiate_rows(const BackwardParameters& p, f
   if constexpr (!kSoftcap) {
     run(nullptr);
   } else {
-    // As in exponentiate(): a polynomial where all of the warp's scores are smaller than the cap, a shorter one where
-    // they are smaller than a third of it.
-    const auto any_from_two = [&](float factor) {
-      std::uint32_t bits = 0;
-#pragma unroll
-      for (int i = 0; i < Count; ++i) {
-        s[i] *= factor;
-        bits |= __float_as_uint(s[i]);
-      }
-      return __any_sync(0xffffffffu, (bits & 0x40000000u) != 0);
-    };
-    if (!any_from_two(6.0f * p.scale_by_softcap))
-      run([](float sixfold) { return tanh_of_sixth(sixfold, 1.0f); });
-    else if (!any_from_two(1.0f / 3.0f))
-      run([](float twice) { return tanh_of_half(twice, 1.0f); });
-    else
-      run([](float twice) { return tanh_accurate(0.5f * twice); });
+    with_tanh<kConfig>(p, s, run);
   }
 }
 
