@@ -48,7 +48,7 @@ TEST_CASE("a probability of 0 is handed over as 0, whatever its neighbour is") {
   for (float other : {0.0f, 0x1p-31f, 0.3f, 1.0f, 1.999f}) {
     CHECK(handed_over(0.0f, other).first == 0.0);
     CHECK(handed_over(other, 0.0f).second == 0.0);
-    CHECK(handed_over<WeightWords>(0.0f, other, hopper::kPackedWeightScale).first == 0.0);
+    CHECK(handed_over<WeightWords>(0.0f, other, kPackedWeightScale).first == 0.0);
   }
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("probabilities below 2 keep 12 significant bits, and neither of a word
     INFO(first << " and " << second << " became " << got.first << " and " << got.second);
     REQUIRE(is_near(got.first, first));
     REQUIRE(is_near(got.second, second));
-    const Pair weights = handed_over<WeightWords>(first, second, hopper::kPackedWeightScale);
+    const Pair weights = handed_over<WeightWords>(first, second, kPackedWeightScale);
     REQUIRE(is_near(weights.first, first));
     REQUIRE(is_near(weights.second, second));
     if (first < 0x1p-16f) continue;  // the smallest number, which is added, is part of those below

@@ -4,6 +4,7 @@
 // 2` of the tile: a lane has two keys, and of every 8 queries two.
 #pragma once
 
+#include <flashdma_bwd/kernel_resources.hpp>
 #include <type_traits>
 
 #include "common/item.cuh"

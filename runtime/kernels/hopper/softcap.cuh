@@ -7,6 +7,8 @@
 // exponentials.
 #pragma once
 
+#include <flashdma_bwd/kernel_resources.hpp>
+
 #include "common/numeric.cuh"
 #include "common/tanh_polynomial.hpp"
 
