@@ -105,8 +105,8 @@ struct BackwardParameters {
   float scale = 0;
   float softcap = 0;
   float scale_by_softcap = 0;  ///< their quotient, with a softcap
-  TanhPolynomial<2>
-      tanh_up_to_sixth;  ///< of a score times that, for the Hopper family: times the kernel's tanh_scale()
+  // Of a score, which they multiply by that; times the kernel's tanh_scale().
+  TanhPolynomial<2> tanh_up_to_sixth;
   TanhPolynomial<3> tanh_up_to_third;
   float gradient_scale = 0;  ///< what makes dQ and dK of their products: the scale over the kernel's d_score_scale()
   float score_log2 = 0;      ///< log2(e) times the softcap, or times the scale where there is none

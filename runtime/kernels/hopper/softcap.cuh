@@ -25,16 +25,6 @@ __device__ __forceinline__ void with_tanh(const BackwardParameters& p, float (&s
   constexpr float kScale = kTanhScale<kConfig>;
   // With 128 queries and a bias there are no registers for the short ones' coefficients.
   constexpr bool kTakesScale = kCount <= 32 || kConfig.bias == BiasKind::none;
-  // A number is below 2 if bit 30, the exponent's highest, is 0: half an instruction a score.
-  const auto any_from_two = [&](float factor) {
-    std::uint32_t bits = 0;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      s[i] *= factor;
-      bits |= __float_as_uint(s[i]);
-    }
-    return __any_sync(0xffffffffu, (bits & 0x40000000u) != 0);
-  };
   if constexpr (kTakesScale) {
     float largest = 0.0f;
 #pragma unroll
@@ -51,6 +41,16 @@ __device__ __forceinline__ void with_tanh(const BackwardParameters& p, float (&s
     else
       run([](float twice) { return tanh_accurate(0.5f * twice) * kScale; });
   } else {
+    // A number is below 2 if bit 30, the exponent's highest, is 0: half an instruction a score.
+    const auto any_from_two = [&](float factor) {
+      std::uint32_t bits = 0;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        s[i] *= factor;
+        bits |= __float_as_uint(s[i]);
+      }
+      return __any_sync(0xffffffffu, (bits & 0x40000000u) != 0);
+    };
     if (!any_from_two(6.0f * p.scale_by_softcap))
       run([](float sixfold) { return tanh_of_sixth(sixfold, kScale); });
     else if (!any_from_two(1.0f / 3.0f))
