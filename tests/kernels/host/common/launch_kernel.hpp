@@ -1,19 +1,20 @@
-// Stands for runtime/kernels/common/launch_kernel.hpp where device code is compiled for the host: kernels run with a
-// thread for each CUDA thread, one CTA after the other, and the few built-ins that those kernels use are here.
+// Stands for runtime/kernels/common/launch_kernel.hpp where device code is compiled for the host: kernels run one CTA
+// after the other, and the few built-ins that those kernels use are here.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <thread>
+#include <utility>
 #include <vector>
+
+#include "lanes.hpp"
 
 #if !defined(__launch_bounds__)
 #define __launch_bounds__(...)
@@ -26,21 +27,21 @@
 
 using std::isfinite;  // a kernel names it without its namespace
 
-inline thread_local uint3 threadIdx;
-inline thread_local uint3 blockIdx;
-
 namespace host_cuda {
 
 constexpr unsigned kWarp = 32;
 
 /// The CTA at work: what its threads exchange and wait at.
 struct Cta {
-  explicit Cta(unsigned threads) : values(threads), all(static_cast<std::ptrdiff_t>(threads)) {
-    for (unsigned warp = 0; warp < threads / kWarp; ++warp) warps.push_back(std::make_unique<std::barrier<>>(kWarp));
-  }
-  std::vector<std::uint64_t> values;
-  std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  explicit Cta(unsigned threads)
+      : values{std::vector<std::uint64_t>(threads), std::vector<std::uint64_t>(threads)},
+        exchanges(threads),
+        all(threads),
+        warps(threads / kWarp, Barrier(kWarp)) {}
+  std::array<std::vector<std::uint64_t>, 2> values;  ///< of one exchange and of the next, which some are at already
+  std::vector<std::size_t> exchanges;                ///< that each thread has been at
+  Barrier all;
+  std::vector<Barrier> warps;
 };
 inline std::unique_ptr<Cta> cta;
 inline std::vector<unsigned char> dynamic_shared;  ///< of the CTA at work
@@ -48,17 +49,15 @@ inline std::vector<unsigned char> dynamic_shared;  ///< of the CTA at work
 /// Gives the values of all lanes of the warp to `read`.
 template <class T, class Read>
 auto exchange(T value, const Read& read) {
-  const unsigned first = threadIdx.x / kWarp * kWarp;
-  std::memcpy(&cta->values[threadIdx.x], &value, sizeof value);
-  cta->warps[threadIdx.x / kWarp]->arrive_and_wait();
+  std::uint64_t* const values = &cta->values[cta->exchanges[threadIdx.x]++ % 2][threadIdx.x / kWarp * kWarp];
+  std::memcpy(&values[threadIdx.x % kWarp], &value, sizeof value);
+  cta->warps[threadIdx.x / kWarp].arrive_and_wait();
   const auto lane_value = [&](unsigned lane) {
     T result;
-    std::memcpy(&result, &cta->values[first + lane], sizeof result);
+    std::memcpy(&result, &values[lane], sizeof result);
     return result;
   };
-  const auto result = read(lane_value, threadIdx.x % kWarp);
-  cta->warps[threadIdx.x / kWarp]->arrive_and_wait();
-  return result;
+  return read(lane_value, threadIdx.x % kWarp);
 }
 
 }  // namespace host_cuda
@@ -153,7 +152,7 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
   return sum;
 }
 inline void __syncwarp() {
-  host_cuda::cta->warps[threadIdx.x / host_cuda::kWarp]->arrive_and_wait();
+  host_cuda::cta->warps[threadIdx.x / host_cuda::kWarp].arrive_and_wait();
 }
 inline unsigned __match_any_sync(unsigned, int value) {
   return host_cuda::exchange(value, [&](const auto& of, unsigned) {
@@ -163,17 +162,13 @@ inline unsigned __match_any_sync(unsigned, int value) {
   });
 }
 inline int atomicAdd(int* address, int value) {
-  return std::atomic_ref<int>(*address).fetch_add(value);
+  return std::exchange(*address, *address + value);
 }
 inline unsigned atomicOr(unsigned* address, unsigned value) {
-  return std::atomic_ref<unsigned>(*address).fetch_or(value);
+  return std::exchange(*address, *address | value);
 }
 inline int atomicMax(int* address, int value) {
-  std::atomic_ref<int> target(*address);
-  int old = target.load();
-  while (old < value && !target.compare_exchange_weak(old, value)) {
-  }
-  return old;
+  return std::exchange(*address, std::max(*address, value));
 }
 template <class T>
 T __ldg(const T* address) {
@@ -205,15 +200,8 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), Grid grid, unsigned thr
     for (unsigned x = 0; x < grid.x; ++x) {
       host_cuda::cta = std::make_unique<host_cuda::Cta>(threads);
       host_cuda::dynamic_shared.assign(shared_bytes, 0xEE);
-      std::vector<std::thread> lanes;
-      lanes.reserve(threads);
-      for (unsigned thread = 0; thread < threads; ++thread)
-        lanes.emplace_back([&, thread] {
-          threadIdx = {thread, 0, 0};
-          blockIdx = {x, y, 0};
-          kernel(arguments...);
-        });
-      for (std::thread& lane : lanes) lane.join();
+      blockIdx = {x, y, 0};
+      if (!host_cuda::run_lanes(threads, [&] { kernel(arguments...); })) return cudaErrorLaunchFailure;
     }
   return cudaSuccess;
 }
