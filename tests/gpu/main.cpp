@@ -8,7 +8,6 @@
 // comparisons, and their largest error in percent of the bar or the word failed (Results::append_tested_kernels).
 // FLASHDMA_BWD_TEST_KERNELS=PART[*PART...] leaves out kernels whose names do not hold the parts in this order.
 // Without a GPU it says so and exits with 77, which ctest shows as skipped.
-#define CATCH_CONFIG_RUNNER
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -17,7 +16,7 @@
 #include <vector>
 
 #include "gpu/results.hpp"
-#include "support/catch.hpp"
+#include "support/run_tests.hpp"
 
 namespace {
 
@@ -62,7 +61,8 @@ int main(int argc, char** argv) {
   }
   if (!find_gpu()) return kSkipped;
   if (only_check) return 0;
-  const int failures = Catch::Session().run(static_cast<int>(catch_arguments.size()), catch_arguments.data());
+  const int failures =
+      flashdma_bwd::testing::run_tests(static_cast<int>(catch_arguments.size()), catch_arguments.data());
   results().print_summary();
   if (path != nullptr && !results().append_lines(path)) return 1;
   if (const char* kernels = std::getenv("FLASHDMA_BWD_TESTED_KERNELS"))

@@ -1,7 +1,6 @@
 // The main function of every test executable that needs no options of its own.
-#define CATCH_CONFIG_RUNNER
-#include "support/catch.hpp"
+#include "support/run_tests.hpp"
 
 int main(int argc, char** argv) {
-  return Catch::Session().run(argc, argv);
+  return flashdma_bwd::testing::run_tests(argc, argv);
 }
