@@ -42,7 +42,7 @@ TEST_CASE("every candidate passes the closed formulas", "[candidates]") {
   for (const ArchitectureSpec& spec : shipped().architectures)
     for (const int head_dim : kHeadDimBuckets)
       for (const Problem& problem : kinds(head_dim)) {
-        const std::vector<TileConfig> tiles = feasible_tiles(spec, problem);
+        const std::vector<TileConfig>& tiles = shipped_tiles(spec, problem);
         CHECK_FALSE(tiles.empty());
         std::set<std::string> names;
         for (const TileConfig& tile : tiles) {
@@ -73,8 +73,8 @@ TEST_CASE("the tiles of the shipped tables are candidates for the problems that 
       problem.bias = config.bias;
       problem.softcap = config.softcap;
       problem.bias_copies = copies_bias(config.tile.family, config.bias);
-      const std::vector<TileConfig> tiles =
-          feasible_tiles(*find_architecture(configuration, config.architecture), problem);
+      const std::vector<TileConfig>& tiles =
+          shipped_tiles(*find_architecture(configuration, config.architecture), problem);
       INFO(kernel.name);
       CHECK(std::ranges::find(tiles, config.tile) != tiles.end());
       ++kernels;
@@ -87,7 +87,7 @@ TEST_CASE("the tree of candidates has a unit for each kernel, the shipped rows a
   const Plan full = make_plan(configuration, *find_profile(configuration, "full"));
   std::set<KernelConfig> chosen;  // with and without copies of a tile bias the Ampere kernels are the same
   for (const Problem& problem : kinds(64))
-    for (const TileConfig& tile : feasible_tiles(*find_architecture(configuration, Architecture::sm90), problem))
+    for (const TileConfig& tile : shipped_tiles(*find_architecture(configuration, Architecture::sm90), problem))
       if (tile.block_m == 128) chosen.insert(kernel_of(Architecture::sm90, problem, tile));
   std::vector<KernelConfig> kernels(chosen.begin(), chosen.end());
   kernels.push_back(kernels.front());

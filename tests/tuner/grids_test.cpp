@@ -10,7 +10,6 @@
 #include "selection/select_kernel.hpp"
 #include "support/catch.hpp"
 #include "tuner/timing_model.hpp"
-#include "tuning/candidates.hpp"
 
 namespace flashdma_bwd::generator::test {
 namespace {
@@ -41,7 +40,7 @@ TEST_CASE("the problems of a grid are valid, different and can be tuned", "[grid
       const Parsed<Problem> parsed = parse_problem_text(problem_text(problem));
       REQUIRE(parsed);
       CHECK(*parsed.value == problem);
-      CHECK(feasible_tiles(*find_architecture(configuration, Architecture::sm90), problem).size() > 1);
+      CHECK(shipped_tiles(*find_architecture(configuration, Architecture::sm90), problem).size() > 1);
     }
   }
 }

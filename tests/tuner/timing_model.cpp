@@ -38,6 +38,15 @@ std::vector<Row> rows_of(const Table& table) {
   return rows;
 }
 
+const std::vector<TileConfig>& shipped_tiles(const ArchitectureSpec& spec, const Problem& problem) {
+  static std::map<std::string, std::vector<TileConfig>> tiles;  // by what tells the kernels of problems apart
+  const std::string kind =
+      row_text(Row{spec.architecture, kernel_condition(problem), {}, ProvenanceKind::derived, {}, {}, 0});
+  const auto [place, first] = tiles.try_emplace(kind);
+  if (first) place->second = feasible_tiles(spec, problem);
+  return place->second;
+}
+
 double model_ms(const Problem& problem, const TileConfig& tile, std::uint64_t seed) {
   std::uint64_t hash = seed * 0x9e3779b97f4a7c15u + 1;
   for (const char c : tile_name(tile)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -54,14 +63,9 @@ std::vector<MeasuredProblem> measure(const Configuration& configuration, std::sp
                                      std::uint64_t seed, std::size_t most, double spread_share) {
   const ArchitectureSpec& spec = *find_architecture(configuration, Architecture::sm90);
   const std::vector<Row> rows = rows_of(table_of(configuration, Architecture::sm90));
-  std::map<std::string, std::vector<TileConfig>> feasible;  // by what tells the kernels of problems apart
   std::vector<MeasuredProblem> result;
   for (const Problem& problem : problems) {
-    const std::string kind =
-        row_text(Row{Architecture::sm90, kernel_condition(problem), {}, ProvenanceKind::derived, {}, {}, 0});
-    const auto [place, first] = feasible.try_emplace(kind);
-    if (first) place->second = feasible_tiles(spec, problem);
-    std::vector<TileConfig> tiles = place->second;
+    std::vector<TileConfig> tiles = shipped_tiles(spec, problem);
     if (tiles.size() > most) tiles.erase(tiles.begin(), tiles.end() - static_cast<std::ptrdiff_t>(most));
     const SelectionResult incumbent = select_among(Architecture::sm90, kDevice, problem, rows);
     REQUIRE(incumbent.status == SelectionStatus::ok);

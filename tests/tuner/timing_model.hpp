@@ -20,6 +20,10 @@ Configuration shipped();
 const Table& table_of(const Configuration& configuration, Architecture architecture);
 std::vector<Row> rows_of(const Table& table);
 
+/// feasible_tiles of a shipped architecture, worked out once in this process for all problems that run the same
+/// kernels.
+const std::vector<TileConfig>& shipped_tiles(const ArchitectureSpec& spec, const Problem& problem);
+
 /// Milliseconds that a tile takes on a problem, the same for the same seed. Different tiles win at different sizes.
 double model_ms(const Problem& problem, const TileConfig& tile, std::uint64_t seed);
 
