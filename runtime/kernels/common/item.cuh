@@ -22,6 +22,7 @@ struct KeyItem {
   int keys;       ///< of this tile; fewer than block_n at the end of the sequence
   int first_position;
   int last_position;
+  int listed_steps;            ///< of the first head, where lists say which query tiles are active
   const std::int32_t* active;  ///< the tile's keys where they are not neighbours
   int piece;                   ///< which of the item's pieces this is,
   int pieces;                  ///< of how many
@@ -61,22 +62,31 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, facts_of_halves(half, half)};
 }
 
+/// The list of the query tiles that are active with an item's keys and a head.
+__device__ __forceinline__ std::int64_t list_of(const BackwardParameters& p, const KeyItem& item, int head) {
+  return (static_cast<std::int64_t>(item.batch) * p.list_heads + p.by.heads_per_list.quotient(head)) * p.key_tiles +
+         item.key_tile;
+}
+
 /// The item whose place is in `key_tile` and, for the group, `head_item`: memory, for the registers. What of it is
 /// taken is left to take_whole() and find_item(). False: there are no such keys.
 __device__ inline bool find_placed_item(KeyItem& item, const BackwardParameters& p, int block_n) {
   item.batch = p.by.head_items.quotient(item.head_item);
   item.head_item -= item.batch * p.head_items;
-  item.head_kv = p.by.heads_per_kv.quotient(item.head_item * p.heads_per_item);
+  const int head = item.head_item * p.heads_per_item;
+  item.head_kv = p.by.heads_per_kv.quotient(head);
+  // Beside CTAs that keep the memory busy a read takes a microsecond: this one is under way while the keys are counted.
+  const int listed_steps = p.list_counts != nullptr ? p.list_counts[list_of(p, item, head)] : 0;
   ptx::reread_memory();
   item.sequence = sequence_of(p, item.batch);
   ptx::reread_memory();
   item.limits = limits_of(p, item.sequence);
   ptx::reread_memory();
 
-  const KeyList list =
-      keys_of(p, item.batch, p.by.heads_per_mask.quotient(item.head_item * p.heads_per_item), item.sequence);
+  const KeyList list = keys_of(p, item.batch, p.by.heads_per_mask.quotient(head), item.sequence);
   item.active = list.keys;
   item.keys = list.count;
+  item.listed_steps = listed_steps;
   ptx::reread_memory();
   const int first_key = item.key_tile * block_n;
   if (item.active != nullptr) item.active += first_key;
@@ -213,12 +223,10 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
   walk.entries = nullptr;
   walk.ranks = nullptr;
   if (p.list_entries != nullptr) {
-    const std::int64_t list =
-        (static_cast<std::int64_t>(item.batch) * p.list_heads + p.by.heads_per_list.quotient(head)) * p.key_tiles +
-        item.key_tile;
+    const std::int64_t list = list_of(p, item, head);
     walk.entries = p.list_entries + list * p.query_tiles;
     walk.ranks = p.list_ranks == nullptr ? nullptr : p.list_ranks + list * p.query_tiles;
-    walk.count = p.list_counts[list];
+    walk.count = h == 0 ? item.listed_steps : p.list_counts[list];
   } else {
     const TileRange seen =
         visible_query_tiles(item.limits, item.sequence.length_q, item.first_position, item.last_position, block_m);
@@ -248,6 +256,18 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
     walk.start =
         slots >> 31 == 0 ? p.by.key_tiles.quotient(static_cast<int>(slots)) : static_cast<int>(slots / p.key_tiles);
   }
+}
+
+/// The steps of an item or piece. `first`: the walk of its first head.
+__device__ __forceinline__ int steps_of_heads(const KeyItem& item, const BackwardParameters& p, const HeadWalk& first) {
+  if (p.heads_per_item == 1) return first.count;
+  if (item.pieces > 1) return item.end_step - item.first_step;
+  // Without lists all heads see the same.
+  if (p.list_counts == nullptr) return first.count * p.heads_per_item;
+  int steps = first.count;
+  for (int h = 1; h < p.heads_per_item; ++h)
+    steps += p.list_counts[list_of(p, item, item.head_item * p.heads_per_item + h)];
+  return steps;
 }
 
 /// The first query's row in the scratch of dQ and of the statistics.

@@ -109,13 +109,17 @@ FLASHDMA_HOST_DEVICE inline int active_keys_in_sequence(const BackwardParameters
   return low;
 }
 
+/// Where the keys of a mask that has another order, or may have, are listed.
+FLASHDMA_HOST_DEVICE inline const std::int32_t* listed_keys(const BackwardParameters& p, int batch, int mask_head) {
+  return p.active_keys + (static_cast<std::int64_t>(batch) * p.active_batch_stride + mask_head) * p.seqlen_k;
+}
+
 /// `mask_head`: of the heads of the mask, or of the call if it has none.
 FLASHDMA_HOST_DEVICE inline KeyList keys_of(const BackwardParameters& p, int batch, int mask_head,
                                             const SequenceRows& s) {
   if (p.active_keys == nullptr) return {nullptr, s.length_k};
   const int mask = batch * p.compact_batch_stride + mask_head;
-  const std::int32_t* keys =
-      p.active_keys + (static_cast<std::int64_t>(batch) * p.active_batch_stride + mask_head) * p.seqlen_k;
+  const std::int32_t* keys = listed_keys(p, batch, mask_head);
   if (p.key_orders == nullptr) return {keys, active_keys_in_sequence(p, p.active_counts[mask], keys, s)};
   if (p.key_orders[mask].natural != 0) return {nullptr, s.length_k};
   return {keys, p.key_orders[mask].keys};

@@ -12,6 +12,7 @@
 
 #include "hopper/clear_bias_gradient.cuh"
 #include "hopper/consumer.cuh"
+#include "hopper/gather_keys.cuh"
 #include "hopper/item_finder.cuh"
 #include "hopper/producer.cuh"
 #include "hopper/start_item.cuh"
@@ -41,8 +42,10 @@ class Backward {
       initialise_barriers();
       state.wanted_slot = 0;
     }
-    if constexpr (!G::kSeveralItems)
+    if constexpr (!G::kSeveralItems) {
       if (threadIdx.x == 0) find_only_item();
+      if (threadIdx.x / 32 == 3 && stages_keys<kConfig>(p)) stage_keys<kConfig>(p, state, static_cast<int>(blockIdx.x));
+    }
     __syncthreads();
     // The same for all threads of a warpgroup, and seen to be by the compiler.
     const int warpgroup = ptx::uniform(static_cast<int>(threadIdx.x) / kWarpgroupThreads);
@@ -98,7 +101,12 @@ class Backward {
   __device__ __forceinline__ void find_only_item() {
     // In deterministic mode a CTA waits for those with earlier items, so items must start in order (work_table.cuh).
     const int index = p.ticket != nullptr ? atomicAdd(p.ticket, 1) : static_cast<int>(blockIdx.x);
-    find_item_and_steps<G::kM, G::kN>(state.items[0], state.walks[0], state.step_counts[0], p, index);
+    // In registers, of which there are enough here: what is found is used at once.
+    KeyItem item{};
+    HeadWalk walk{};
+    find_item_and_steps<G::kM, G::kN>(item, walk, state.step_counts[0], p, index);
+    state.items[0] = item;
+    state.walks[0] = walk;
   }
 
   /// Writes the zeros that the only item leaves, and what else is left of a tile bias's gradient. One warp.

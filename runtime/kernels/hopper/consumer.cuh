@@ -227,11 +227,12 @@ class Consumer {
     const KeyItem& item = state.items[slot_];
     const int thread = ptx::fresh_thread_index() % kWarpgroupThreads;
     const int row = consumer_ * G::kKeysOfConsumer;
+    const std::int32_t* const staged = stages_keys<kConfig>(p) ? G::staged_keys(state, consumer_) : nullptr;
     gather_key_rows<KeyTile, kWarpgroupThreads, G::kKeysOfConsumer>(p, item, p.k, row, 0, shared_ + key_tile(slot_),
-                                                                    row, thread);
+                                                                    row, thread, staged);
     ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
     gather_key_rows<ValueTile, kWarpgroupThreads, G::kKeysOfConsumer>(p, item, p.v, row, 0, shared_ + G::kValue, row,
-                                                                      thread);
+                                                                      thread, staged);
     finish_gathering();
     ptx::barrier_sync(kFirstConsumerBarrier + consumer_, kWarpgroupThreads);
   }

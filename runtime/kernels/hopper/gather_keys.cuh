@@ -3,21 +3,62 @@
 
 #include "common/item.cuh"
 #include "common/ptx.cuh"
+#include "hopper/geometry.cuh"
 #include "hopper/ptx.cuh"
 
 namespace flashdma_bwd::hopper {
 
+/// Whether scattered keys are brought to shared memory while the item is found, where all CTAs know theirs beforehand:
+/// read behind that they come a microsecond later.
+template <KernelConfig kConfig>
+__device__ __forceinline__ bool stages_keys(const BackwardParameters& p) {
+  return !kConfig.tile.several_items && kConfig.bias != BiasKind::tile && p.ticket == nullptr;
+}
+
+/// Copies the keys that a mask's order has for the tile of the index-th CTA, if it has any, to
+/// Geometry::staged_keys(). One warp.
+template <KernelConfig kConfig>
+__device__ __forceinline__ void stage_keys(const BackwardParameters& p, typename Geometry<kConfig>::State& state,
+                                           int index) {
+  using G = Geometry<kConfig>;
+  if (p.active_keys == nullptr) return;
+  ItemPlace place;
+  if (index < p.whole_items) {
+    place = place_of_item(p, index, stays_grouped(p));
+  } else {
+    const WorkItem work = work_item(p, index - p.whole_items);
+    if (work.item < 0) return;
+    place = {work.key_tile, work.group};
+  }
+  const int batch = p.by.head_items.quotient(place.group);
+  const int head = (place.group - batch * p.head_items) * p.heads_per_item;
+  const int first_key = place.key_tile * G::kN;
+  const std::int32_t* const keys = listed_keys(p, batch, p.by.heads_per_mask.quotient(head)) + first_key;
+  const int count = min(G::kN, p.seqlen_k - first_key);
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  std::int32_t own[G::kN / 32];
+#pragma unroll
+  for (int i = 0; i < G::kN / 32; ++i) own[i] = lane + i * 32 < count ? keys[lane + i * 32] : kPastEnd;
+#pragma unroll
+  for (int i = 0; i < G::kN / 32; ++i) {
+    const int row = lane + i * 32;
+    G::staged_keys(state, row / G::kKeysOfConsumer)[row % G::kKeysOfConsumer] = own[i];
+  }
+}
+
 /// Starts to load rows `first_row` on of the item, columns `first_column` on, into rows `tile_row` on of a tile at
 /// `address`; zeros past the keys' end and past the head dim. kThreads threads, of which this is the `thread`-th.
+/// `staged`: these rows' keys, where they have been brought to shared memory.
 template <class Tile, int kThreads, int kRows = Tile::kRows>
 __device__ __forceinline__ void gather_key_rows(const BackwardParameters& p, const KeyItem& item,
                                                 const TensorView& tensor, int first_row, int first_column,
                                                 std::uint32_t address, int tile_row = 0,
-                                                int thread = static_cast<int>(threadIdx.x)) {
+                                                int thread = static_cast<int>(threadIdx.x),
+                                                const std::int32_t* staged = nullptr) {
   constexpr int kChunks = Tile::kColumns / 8;
   const std::uint16_t* const rows = key_row_address(p, item, tensor, 0);
   const std::int64_t stride = tensor.stride_row;
-  const std::int32_t* const active = item.active;
+  const std::int32_t* const active = staged != nullptr ? staged - first_row : item.active;
   const int keys = item.keys;
   const int columns = p.head_dim;
   const auto key_of = [&](int index) {

@@ -179,6 +179,13 @@ struct Geometry {
   using State = hopper::State<kItemSlots, kQueryStages, kDOutStages, kDScoreStages, kBiasStages, kConsumers>;
   static_assert(sizeof(State) <= kLayout.state);
 
+  /// Where a consumer's scattered keys lie while their rows are loaded, if stages_keys(): what will be its first dS.
+  static __device__ __forceinline__ std::int32_t* staged_keys(State& state, int consumer) {
+    static_assert(kKeysOfConsumer * 4 <= PairTile::kPanelBytes);
+    return reinterpret_cast<std::int32_t*>(reinterpret_cast<unsigned char*>(&state) - kState + kDScore +
+                                           consumer * PairTile::kPanelBytes);
+  }
+
   /// By which a buffer of the ring of biases is given back.
   static __device__ __forceinline__ std::uint64_t& bias_empty(State& state, int stage) {
     if constexpr (kOwnBiasRing)

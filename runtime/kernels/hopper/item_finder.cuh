@@ -85,8 +85,8 @@ class ItemFinder {
         state.ticket = ptx::atom_add_relaxed(p.ticket, 1);
         bool found = state.ticket < p.ctas;
         if (found) {
-          find_item_and_steps<G::kM, G::kN>(state.items[slot], state.walks[slot], state.step_counts[slot], p,
-                                            state.ticket);
+          find_item_and_steps<G::kM, G::kN, true>(state.items[slot], state.walks[slot], state.step_counts[slot], p,
+                                                  state.ticket);
           // A work table leaves out items without keys, and what is idle lies at its end.
           ptx::reread_memory();
           found = state.ticket < p.whole_items || state.items[slot].keys > 0;

@@ -127,9 +127,6 @@ __device__ __forceinline__ void fence_proxy_async() {
 inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;
 inline constexpr std::uint64_t kEvictLast = 0x14F0000000000000;
 
-__device__ __forceinline__ void prefetch_l1(const void* address) {
-  asm volatile("prefetch.global.L1 [%0];\n" ::"l"(address));
-}
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];\n" ::"l"(&map) : "memory");
 }

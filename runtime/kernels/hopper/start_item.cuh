@@ -20,23 +20,26 @@ __device__ __forceinline__ void prefetch_maps(const TensorMaps& maps, bool terms
 }
 
 /// Finds the item or piece of the index-th CTA, of `kN` keys, and how many tiles of `kM` queries all its heads take.
-/// `item.keys` is 0 if there are no such keys. `walk` is left at the first head.
-template <int kM, int kN>
+/// `item.keys` is 0 if there are no such keys. `walk` is left at the first head. `kWalksHeads`: by walking all heads,
+/// as the finder of a CTA's next items does, of whose kernels ptxas makes spills else (d 64 with a key bias).
+template <int kM, int kN, bool kWalksHeads = false>
 __device__ __forceinline__ void find_item_and_steps(KeyItem& item, HeadWalk& walk, int& step_count,
                                                     const BackwardParameters& p, int index) {
   if (!find_item(item, p, index, kN)) item.keys = 0;
   step_count = 0;
   ptx::reread_memory();
   if (item.keys <= 0) return;
-  for (int h = 0; h < p.heads_per_item; ++h) {
-    find_head(walk, item, p, h, kM, kN);
-    step_count += walk.count;
+  if constexpr (kWalksHeads) {
+    for (int h = 0; h < p.heads_per_item; ++h) {
+      find_head(walk, item, p, h, kM, kN);
+      step_count += walk.count;
+    }
+    if (p.heads_per_item > 1) find_head(walk, item, p, 0, kM, kN);
+  } else {
+    find_head(walk, item, p, 0, kM, kN);
+    ptx::reread_memory();
+    step_count = steps_of_heads(item, p, walk);
   }
-  if (p.heads_per_item > 1) find_head(walk, item, p, 0, kM, kN);
-  // Who gathers scattered keys' rows waits for these first.
-  constexpr int kLineKeys = 32;
-  if (item.active != nullptr)
-    for (int row = 0; row < item.keys; row += kLineKeys) ptx::prefetch_l1(item.active + row);
 }
 
 }  // namespace flashdma_bwd::hopper

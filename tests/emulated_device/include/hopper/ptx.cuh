@@ -63,7 +63,6 @@ inline void fence_proxy_async() {
 inline void fence_proxy_async_global() {}
 inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;
 inline constexpr std::uint64_t kEvictLast = 0x14F0000000000000;
-inline void prefetch_l1(const void*) {}
 inline void prefetch_tensormap(const CUtensorMap&) {}
 
 inline void cp_async_bulk_tensor_5d(std::uint32_t destination, const CUtensorMap& map, const int (&at)[5],
