@@ -372,6 +372,7 @@ void lay_out_mask(Call& call, Workspace& workspace, const flashdma_bwd_arguments
   if ((mask.present && mask.layout != KeyLayout::compacted) || in_turns) {
     const std::int64_t lists = a.batch * p.list_heads * p.key_tiles;
     p.list_counts = workspace.take<std::int32_t>(lists);
+    if (!in_turns) p.list_times = workspace.take<std::int32_t>(lists);
     p.list_entries = workspace.take<std::uint32_t>(lists * p.query_tiles);
     if (in_turns) p.list_ranks = workspace.take<std::int32_t>(lists * p.query_tiles);
   }
@@ -389,6 +390,7 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.early_launches = config.architecture == Architecture::sm90;
   p.block_m = tile.block_m;
   p.block_n = tile.block_n;
+  p.leaves_out_halves = tile.skip_empty_halves;
   p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
   p.gradient_scale = p.scale / d_score_scale(config);

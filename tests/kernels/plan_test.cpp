@@ -106,11 +106,20 @@ class TileLists {
     const auto lists = static_cast<std::size_t>(p.batch * p.list_heads * p.key_tiles);
     entries_.assign(lists * tiles_, ~0u);
     counts_.assign(lists, -1);
+    times_.assign(lists, -1);
     ranks_.assign(lists * tiles_, -1);
     p.list_entries = entries_.data();
     p.list_counts = counts_.data();
+    p.list_times = times_.data();
     p.list_ranks = ranks_.data();
+    p.leaves_out_halves = p.query_tiles % 2 == 0;
     REQUIRE(build_tile_lists(p, block_m, block_n, nullptr) == cudaSuccess);
+    for (std::size_t list = 0; list < lists; ++list) {
+      int time = 0;
+      for (std::size_t i = list * tiles_; i < list * tiles_ + static_cast<std::size_t>(counts_[list]); ++i)
+        time += time_of_step(step_of_entry(entries_[i]), p.leaves_out_halves);
+      REQUIRE(times_[list] == time);
+    }
   }
   /// Of each query tile the class of its pairs with either half of the keys. Lists ascend, and hold no empty tile.
   std::vector<std::array<MaskClass, 2>> halves(std::size_t list) const {
@@ -133,7 +142,7 @@ class TileLists {
  private:
   std::size_t tiles_ = 0;
   std::vector<std::uint32_t> entries_;
-  std::vector<std::int32_t> counts_, ranks_;
+  std::vector<std::int32_t> counts_, times_, ranks_;
 };
 
 /// Checks the lists and ranks of a plan, which holds the pairs within `plan_limits`. A tile is listed if the call's

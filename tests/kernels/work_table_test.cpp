@@ -48,10 +48,12 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
     if (lists) {
       // Any list of any length: what a mask may leave.
       p.list_heads = p.heads;
+      const bool times = draw(0, 1) == 0;
       const int count = p.batch * p.heads * p.key_tiles;
       for (int list = 0; list < count; ++list) {
         const int length = draw(0, 3) == 0 ? p.query_tiles : draw(0, p.query_tiles / 4);
         table.counts.push_back(length);
+        if (times) table.times.push_back(length * draw(kStepTime - 10, kLongestStepTime));
         for (int tile = 0; tile < p.query_tiles; ++tile)
           table.entries.push_back(tile < length ? entry_of(tile, tile % 3 == 0) : ~0u);
       }
@@ -130,18 +132,22 @@ TEST_CASE("an item has more than 16 pieces only where all run at once and their 
   }
 }
 
-/// When the last CTA of a table is done, in steps.
-int end_of_table(const Table& table) {
+/// When the last CTA of a table is done, in steps, of which an entry takes length(entry).
+template <class Length>
+int end_of_table(const Table& table, Length&& length) {
   std::multiset<int> free;
   for (int i = 0; i < table.p.running; ++i) free.insert(0);
   int end = 0;
   for (const WorkItem& work : table.work) {
     if (work.item < 0) break;
-    const int done = free.extract(free.begin()).value() + steps_of(work) + table.p.overhead;
+    const int done = free.extract(free.begin()).value() + length(work) + table.p.overhead;
     free.insert(done);
     end = std::max(end, done);
   }
   return end;
+}
+int end_of_table(const Table& table) {
+  return end_of_table(table, [](const WorkItem& work) { return steps_of(work); });
 }
 
 /// The same table in the order of items.
@@ -229,9 +235,8 @@ TEST_CASE("where only the device knows the steps, long items come first and the 
   CHECK(lost < lost_before / 2);
 }
 
-TEST_CASE("of the pieces of reordered keys' items the last round comes longest first") {
-  // Lists that descend, as the highest scores under causality leave them, of four groups of four heads.
-  Table table;
+/// A table of lists that descend, as the highest scores under causality leave them, of four groups of four heads.
+void list_descending(Table& table, const KeyOrder& keys) {
   BackwardParameters& p = table.p;
   p.batch = 1;
   p.heads_per_item = 4;
@@ -254,8 +259,14 @@ TEST_CASE("of the pieces of reordered keys' items the last round comes longest f
     }
   p.list_entries = table.entries.data();
   p.list_counts = table.counts.data();
-  const KeyOrder keys{p.seqlen_k, 0, 0, 0};
   p.key_orders = &keys;
+}
+
+TEST_CASE("of the pieces of reordered keys' items the last round comes longest first") {
+  const KeyOrder keys{8192, 0, 0, 0};
+  Table table;
+  list_descending(table, keys);
+  const BackwardParameters& p = table.p;
   table.write(split_items(p, {.masked = true}));
   check_table(table);
   REQUIRE(shares_of(table).share == 0);
@@ -265,6 +276,31 @@ TEST_CASE("of the pieces of reordered keys' items the last round comes longest f
   CHECK(order.sorted == std::min<int>(p.running, static_cast<int>(entries.size()) - p.running));
   CHECK(std::any_of(entries.end() - order.sorted, entries.end(), [](const WorkItem& work) { return work.pieces > 1; }));
   CHECK(end_of_table(table) < end_of_table(in_order_of_items(table)));
+}
+
+TEST_CASE("where lists say what steps take, the last round comes in the order of times") {
+  std::mt19937 generator(61);
+  const KeyOrder keys{8192, 0, 0, 0};
+  int shorter = 0, longer = 0;
+  for (int round = 0; round < 20; ++round) {
+    Table table;
+    list_descending(table, keys);
+    for (const std::int32_t count : table.counts)
+      table.times.push_back(count * std::uniform_int_distribution<int>(kStepTime - 10, kLongestStepTime)(generator));
+    Table by_steps = table;
+    by_steps.times.clear();
+    table.write(split_items(table.p, {.masked = true}));
+    by_steps.p.list_entries = by_steps.entries.data();
+    by_steps.p.list_counts = by_steps.counts.data();
+    by_steps.write(split_items(by_steps.p, {.masked = true}));
+    check_table(table);
+    check_table(by_steps);
+    const auto length = [&](const WorkItem& work) { return length_of(table, work); };
+    shorter += end_of_table(table, length) < end_of_table(by_steps, length);
+    longer += end_of_table(table, length) > end_of_table(by_steps, length);
+  }
+  CAPTURE(shorter, longer);
+  CHECK(shorter > 2 * longer + 4);
 }
 
 TEST_CASE("few items whose steps only the device knows are cut so that all CTAs are done together") {

@@ -186,6 +186,9 @@ struct BackwardParameters {
   const std::uint32_t* list_entries =
       nullptr;  ///< [batch][list heads][key tile][query_tiles]: list_entry()s, which ascend; nullptr: no lists
   const std::int32_t* list_counts = nullptr;  ///< [batch][list heads][key tile]
+  const std::int32_t* list_times =
+      nullptr;  ///< the same: what the tiles take, see time_of_step(); nullptr: all as long. Not in deterministic mode
+  bool leaves_out_halves = false;  ///< the main kernel leaves out halves of steps without an active pair
   const std::int32_t* list_ranks =
       nullptr;  ///< [batch][list heads][key tile][query tile]: number of earlier key tiles in it; deterministic mode
   int list_heads = 1;

@@ -129,6 +129,14 @@ FLASHDMA_HOST_DEVICE inline EvenShares even_shares(const SplitTally& whole, int 
 /// read of what was just written takes as long as one of theirs.
 inline constexpr int kItemsInShared = 1024;
 
+/// How long the steps of an item are, in parts of one without a masked pair.
+inline constexpr int kPace = 256;
+FLASHDMA_HOST_DEVICE inline int pace_of(int time, int steps) {
+  if (steps <= 0) return kPace;
+  constexpr float kUnit = static_cast<float>(kPace) / kStepTime;
+  return static_cast<int>(kUnit * static_cast<float>(time) / static_cast<float>(steps));
+}
+
 /// One CTA of kTableThreads threads.
 class WorkTableWriter {
   static constexpr int kWarps = kTableThreads / 32;
@@ -144,9 +152,10 @@ class WorkTableWriter {
       int pieces, slots, longest;
     } tried[kWarps][32];  ///< of each warp's items, by the pieces of the longest
     int item_steps[kItemsInShared];
+    std::uint16_t item_paces[kItemsInShared];
     std::uint64_t sums[kWarps];
     WorkItem sorted[kTableThreads];                         ///< in their order, the entries that are to be sorted
-    int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted,
+    int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted, as long as those of kPace,
     std::uint16_t places[kSortedOfThread * kTableThreads];  ///< and where it comes
     /// Of each bin, of each warp's entries: how many, then where they begin.
     std::uint16_t bins[kBins * kSortedOfThread * kWarps];
@@ -168,6 +177,7 @@ class WorkTableWriter {
   __device__ void run() {
     __shared__ Shared shared;
     item_steps_ = items_ <= kItemsInShared ? shared.item_steps : p.item_steps;
+    if (p.list_times != nullptr && items_ <= kItemsInShared) item_paces_ = shared.item_paces;
     grouped_ = stays_grouped(p);
     find_steps();
     __syncthreads();
@@ -209,6 +219,7 @@ class WorkTableWriter {
     for (int first = thread_; first < items_; first += kAtOnce * kTableThreads) {
       int keys[kAtOnce];  // from the tile's first on
       int steps[kAtOnce], head[kAtOnce], first_list[kAtOnce];
+      int times[kAtOnce] = {};
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         const ItemPlace place = place_of(min(first + k * kTableThreads, items_ - 1));
@@ -227,12 +238,29 @@ class WorkTableWriter {
 #pragma unroll 1
       for (int h = 0; h < p.heads_per_item; ++h)
 #pragma unroll
-        for (int k = 0; k < kAtOnce; ++k)
-          steps[k] += p.list_counts[first_list[k] + p.by.heads_per_list.quotient(head[k] + h) * p.key_tiles];
+        for (int k = 0; k < kAtOnce; ++k) {
+          const int list = first_list[k] + p.by.heads_per_list.quotient(head[k] + h) * p.key_tiles;
+          steps[k] += p.list_counts[list];
+          if (item_paces_ != nullptr) times[k] += p.list_times[list];
+        }
 #pragma unroll
-      for (int k = 0; k < kAtOnce; ++k)
-        if (const int item = first + k * kTableThreads; item < items_) item_steps_[item] = keys[k] > 0 ? steps[k] : -1;
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int item = first + k * kTableThreads;
+        if (item >= items_) continue;
+        item_steps_[item] = keys[k] > 0 ? steps[k] : -1;
+        if (item_paces_ != nullptr) item_paces_[item] = static_cast<std::uint16_t>(pace_of(times[k], steps[k]));
+      }
     }
+  }
+
+  /// How many steps of kPace take as long as an entry's.
+  __device__ int length_of(const WorkItem& work) const {
+    const int steps = work.end_step - work.first_step;
+    return item_paces_ == nullptr ? steps : steps * item_paces_[work.item - p.whole_items] / kPace;
+  }
+  /// Of entries of so many steps at most.
+  static __device__ int longest_of(int steps) {
+    return steps + steps / (kStepTime / (kLongestStepTime - kStepTime));
   }
 
   /// Of the item-th of the table's.
@@ -343,13 +371,13 @@ class WorkTableWriter {
 
   /// Writes all entries, as ItemCuts cuts the items. `whole`: their tally. Returns how many there are.
   __device__ int write_shares(Shared& shared, const EvenShares& even, const SplitTally& whole) const {
-    const int longest = ItemCuts::longest_piece(whole.longest, even.share, p.overhead);
+    const int longest = longest_of(ItemCuts::longest_piece(whole.longest, even.share, p.overhead));
     const int all = static_cast<int>(whole.steps) + p.overhead * static_cast<int>(whole.pieces);
     const int phase_steps = (all + even.phases - 1) / even.phases;
     // Pieces of an earlier phase are sorted as if they were longer than all of the next.
     const int entries = visit_shares(shared, even.share, [&](int entry, int begin, const WorkItem& work) {
       const int later_phases = even.phases - 1 - begin / phase_steps;
-      shared.steps[entry] = work.end_step - work.first_step + later_phases * (longest + 1);
+      shared.steps[entry] = length_of(work) + later_phases * (longest + 1);
     });
     __syncthreads();
     sort(shared, entries, even.phases * (longest + 1) - 1);
@@ -448,7 +476,7 @@ class WorkTableWriter {
                             tile.group};
         if (const int sorted_entry = first + piece - first_sorted; sorted_entry >= 0) {
           shared.sorted[sorted_entry] = work;
-          shared.steps[sorted_entry] = work.end_step - work.first_step;
+          shared.steps[sorted_entry] = length_of(work);
         } else {
           p.work[first + piece] = work;
         }
@@ -459,7 +487,7 @@ class WorkTableWriter {
     }
     if (sorted == 0) return;
     __syncthreads();
-    sort(shared, sorted, longest < tally.longest ? longest : tally.longest);
+    sort(shared, sorted, longest_of(longest < tally.longest ? longest : tally.longest));
     if (thread_ < sorted) p.work[first_sorted + shared.places[thread_]] = shared.sorted[thread_];
   }
 
@@ -510,6 +538,7 @@ class WorkTableWriter {
   const BackwardParameters& p;
   int items_;  ///< of the table, counted from the first after the whole ones
   std::int32_t* item_steps_ = nullptr;
+  std::uint16_t* item_paces_ = nullptr;  ///< where lists say what steps take
   bool grouped_ = false;
   int thread_;
 };

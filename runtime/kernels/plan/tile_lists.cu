@@ -176,7 +176,7 @@ class KeyTileClasses {
 template <int kBlockM>
 __global__ void __launch_bounds__(kListWarps * 32)
     tile_list_kernel(const __grid_constant__ BackwardParameters p, int block_n, std::uint32_t* entries,
-                     std::int32_t* counts) {
+                     std::int32_t* counts, std::int32_t* times) {
   let_successor_launch();
   const std::int64_t list = std::int64_t{blockIdx.x} * kListWarps + threadIdx.x / 32;
   if (list >= std::int64_t{p.batch} * p.list_heads * p.key_tiles) return;
@@ -186,6 +186,7 @@ __global__ void __launch_bounds__(kListWarps * 32)
   tile.select(key_tile);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   int count = 0;
+  int time = 0;  // of the lane's
   for (int base = 0; base < p.query_tiles; base += 32 * kInFlight) {
     typename KeyTileClasses<kBlockM>::Atoms atoms[kInFlight];
 #pragma unroll
@@ -196,10 +197,14 @@ __global__ void __launch_bounds__(kListWarps * 32)
       const bool listed = step.is_active();
       const unsigned active = __ballot_sync(0xffffffffu, listed);
       if (listed) entries[list * p.query_tiles + count + __popc(active & ((1u << lane) - 1))] = list_entry(step);
+      if (listed) time += time_of_step(step, p.leaves_out_halves);
       count += __popc(active);
     }
   }
-  if (lane == 0) counts[list] = count;
+  time = __reduce_add_sync(0xffffffffu, time);
+  if (lane != 0) return;
+  counts[list] = count;
+  if (times != nullptr) times[list] = time;
 }
 
 /// One thread a query tile walks the key tiles in order.
@@ -240,7 +245,7 @@ cudaError_t build_lists_of(const BackwardParameters& parameters, int block_n, cu
   const cudaError_t error = launch_kernel(
       tile_list_kernel<kBlockM>, static_cast<unsigned>((lists + kListWarps - 1) / kListWarps), kListWarps * 32, 0,
       stream, parameters, block_n, const_cast<std::uint32_t*>(parameters.list_entries),
-      const_cast<std::int32_t*>(parameters.list_counts));
+      const_cast<std::int32_t*>(parameters.list_counts), const_cast<std::int32_t*>(parameters.list_times));
   if (error != cudaSuccess || parameters.list_ranks == nullptr) return error;
   const std::int64_t threads = std::int64_t{parameters.batch} * parameters.list_heads * parameters.query_tiles;
   return launch_kernel(tile_rank_kernel<kBlockM>, static_cast<unsigned>((threads + kRankThreads - 1) / kRankThreads),
