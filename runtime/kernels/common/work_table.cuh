@@ -12,6 +12,9 @@
 // long that they would end alone if they began shortly before the last rounds come before all of them. Lists of
 // reordered keys descend in each group of heads: of their entries the last round, pieces too, comes longest first.
 //
+// Items are cut by their steps, but where entries come longest first, the longest are those that take longest, by what
+// the lists say of their steps (time_of_step).
+//
 // The code runs once, beside CTAs that fill the way to memory, by which its instructions come, too: so that these are
 // few, loops are not unrolled.
 #pragma once
