@@ -120,9 +120,11 @@ inline EvenShares shares_of(const Table& table) {
   return even_shares(whole, p.running, p.overhead, live_bytes(p));
 }
 
-/// What a step takes at most.
-inline int stretched(int steps) {
-  return steps + steps / 8;
+/// The same of entries of so many steps, at most.
+inline int longest_of(const Table& table, int steps) {
+  const BackwardParameters& p = table.p;
+  const bool by_times = p.list_times != nullptr && p.items - p.whole_items <= kItemsInShared;
+  return by_times ? steps * kLongestStepTime / kStepTime : steps;
 }
 
 /// Checks the order of even shares: in each phase, longest first.
@@ -137,7 +139,7 @@ inline void check_order_of_shares(const Table& table, const EvenShares& even) {
     const WorkItem& before = entries[i - 1];
     // A 64th of the longest is not told apart.
     const int longer = length_of(table, work) - length_of(table, before);
-    if (longer * 64 > even.phases * (stretched(longest) + 1)) {
+    if (longer * 64 > even.phases * (longest_of(table, longest) + 1)) {
       ++phases;
       REQUIRE(phases <= even.phases);
     } else if (longer == 0) {
@@ -191,7 +193,7 @@ inline EntryOrder check_order(const Table& table) {
     if (i > sorted) {
       // A 64th of the longest is not told apart.
       const int longer = length_of(table, work) - length_of(table, before);
-      REQUIRE(longer * 64 <= stretched(bound) + 1);
+      REQUIRE(longer * 64 <= longest_of(table, bound) + 1);
       if (longer == 0) REQUIRE((next || (before.pieces > 1 && work.pieces == 1)));
     }
   }

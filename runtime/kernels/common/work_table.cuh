@@ -158,7 +158,7 @@ class WorkTableWriter {
     std::uint16_t item_paces[kItemsInShared];
     std::uint64_t sums[kWarps];
     WorkItem sorted[kTableThreads];                         ///< in their order, the entries that are to be sorted
-    int steps[kSortedOfThread * kTableThreads];             ///< of what is to be sorted, as long as those of kPace,
+    int lengths[kSortedOfThread * kTableThreads];           ///< of what is to be sorted, see length_of(),
     std::uint16_t places[kSortedOfThread * kTableThreads];  ///< and where it comes
     /// Of each bin, of each warp's entries: how many, then where they begin.
     std::uint16_t bins[kBins * kSortedOfThread * kWarps];
@@ -180,9 +180,8 @@ class WorkTableWriter {
   __device__ void run() {
     __shared__ Shared shared;
     item_steps_ = items_ <= kItemsInShared ? shared.item_steps : p.item_steps;
-    if (p.list_times != nullptr && items_ <= kItemsInShared) item_paces_ = shared.item_paces;
     grouped_ = stays_grouped(p);
-    find_steps();
+    find_steps(shared);
     __syncthreads();
     const bool chooses = p.piece_steps == 0;
     int piece_steps = chooses ? kAllSteps : p.piece_steps;
@@ -205,9 +204,10 @@ class WorkTableWriter {
   }
 
  private:
-  /// The steps of all items.
-  __device__ void find_steps() const {
+  /// The steps of all items, and their paces where there are any.
+  __device__ void find_steps(Shared& shared) {
     if (p.list_counts != nullptr && (p.active_keys == nullptr || p.key_orders != nullptr)) {
+      if (p.list_times != nullptr && items_ <= kItemsInShared) item_paces_ = shared.item_paces;
       find_listed_steps();
       return;
     }
@@ -261,9 +261,9 @@ class WorkTableWriter {
     const int steps = work.end_step - work.first_step;
     return item_paces_ == nullptr ? steps : steps * item_paces_[work.item - p.whole_items] / kPace;
   }
-  /// Of entries of so many steps at most.
-  static __device__ int longest_of(int steps) {
-    return steps + steps / (kStepTime / (kLongestStepTime - kStepTime));
+  /// The same of entries of so many steps, at most.
+  __device__ int longest_of(int steps) const {
+    return item_paces_ == nullptr ? steps : steps * kLongestStepTime / kStepTime;
   }
 
   /// Of the item-th of the table's.
@@ -380,7 +380,7 @@ class WorkTableWriter {
     // Pieces of an earlier phase are sorted as if they were longer than all of the next.
     const int entries = visit_shares(shared, even.share, [&](int entry, int begin, const WorkItem& work) {
       const int later_phases = even.phases - 1 - begin / phase_steps;
-      shared.steps[entry] = length_of(work) + later_phases * (longest + 1);
+      shared.lengths[entry] = length_of(work) + later_phases * (longest + 1);
     });
     __syncthreads();
     sort(shared, entries, even.phases * (longest + 1) - 1);
@@ -479,7 +479,7 @@ class WorkTableWriter {
                             tile.group};
         if (const int sorted_entry = first + piece - first_sorted; sorted_entry >= 0) {
           shared.sorted[sorted_entry] = work;
-          shared.steps[sorted_entry] = length_of(work);
+          shared.lengths[sorted_entry] = length_of(work);
         } else {
           p.work[first + piece] = work;
         }
@@ -494,8 +494,8 @@ class WorkTableWriter {
     if (thread_ < sorted) p.work[first_sorted + shared.places[thread_]] = shared.sorted[thread_];
   }
 
-  /// From the steps of `count` entries to their places, longest first but for those that a bin does not tell apart,
-  /// which stay in their order. None has more than `longest` steps.
+  /// From the lengths of `count` entries to their places, longest first but for those that a bin does not tell apart,
+  /// which stay in their order. None is longer than `longest`.
   __device__ void sort(Shared& shared, int count, int longest) const {
     const int warp = thread_ / 32;
     const int chunks = (count + kTableThreads - 1) / kTableThreads;
@@ -507,10 +507,10 @@ class WorkTableWriter {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const int entry = chunk * kTableThreads + thread_;
       // What is no entry comes behind all that are.
-      const int steps = entry < count ? shared.steps[entry] : 0;
+      const int length = entry < count ? shared.lengths[entry] : 0;
       // Not below 0: a float does not tell numbers above 2^24 apart.
       const int bin =
-          max(kBins - 1 - static_cast<int>(static_cast<float>(steps) * kBins / static_cast<float>(longest + 1)), 0);
+          max(kBins - 1 - static_cast<int>(static_cast<float>(length) * kBins / static_cast<float>(longest + 1)), 0);
       const unsigned alike = __match_any_sync(0xffffffffu, bin);
       const int earlier = __popc(alike & ((1u << thread_ % 32) - 1));
       if (earlier == 0) shared.bins[(bin * chunks + chunk) * kWarps + warp] = static_cast<std::uint16_t>(__popc(alike));
