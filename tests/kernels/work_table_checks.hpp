@@ -93,7 +93,7 @@ inline int length_of(const Table& table, const WorkItem& work) {
     steps += table.counts.at(list);
     time += table.times.at(list);
   }
-  return steps_of(work) * pace_of(time, steps) / kPace;
+  return paced(steps_of(work), pace_of(time, steps));
 }
 
 /// The entries that are there.

@@ -303,6 +303,12 @@ TEST_CASE("where lists say what steps take, the last round comes in the order of
   CHECK(shorter > 2 * longer + 4);
 }
 
+TEST_CASE("the length of an entry is its steps at their pace, of however many steps") {
+  for (const int pace : {216, kPace, 271, kLongestPace})
+    for (const int steps : {0, 1, 7, 255, 256, 1000, 8'388'608, 30'000'001})
+      CHECK(paced(steps, pace) == std::int64_t{steps} * pace / kPace);
+}
+
 TEST_CASE("few items whose steps only the device knows are cut so that all CTAs are done together") {
   std::mt19937 generator(59);
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };

@@ -47,18 +47,21 @@ struct TileStep {
   }
 };
 
-/// What a step without a masked pair takes, in the units of time_of_step().
-inline constexpr int kStepTime = 32;
-/// What a step takes at most.
-inline constexpr int kLongestStepTime = kStepTime + 4;
-/// An estimate of what a step takes: by least squares of the times of 1256 pieces of three masks of the highest scores
+/// What a step takes, in the units of time_of_step(): without a masked pair; more for each half with masked pairs; less
+/// for each half that is left out. By least squares of the times of 1256 pieces of three masks of the highest scores
 /// (H200, d 128; plan/NOTES.md), where masked pairs cost 7 % of a half and what leaves a half out saves 16 %.
+inline constexpr int kStepTime = 32;
+inline constexpr int kMaskedHalfTime = 2;
+inline constexpr int kEmptyHalfTime = -5;
+/// What a step takes at most.
+inline constexpr int kLongestStepTime = kStepTime + 2 * kMaskedHalfTime;
+/// An estimate of what a step takes. What does not leave out halves masks both or none.
 FLASHDMA_HOST_DEVICE constexpr int time_of_step(const TileStep& step, bool leaves_out_halves) {
   if (!leaves_out_halves) return step.is_partial() ? kLongestStepTime : kStepTime;
   int time = kStepTime;
   for (int half = 0; half < 2; ++half) {
     const StepFacts facts = step.half(half);
-    time += (facts & kSomeActive) == 0 ? -5 : (facts & kSomeMasked) != 0 ? (kLongestStepTime - kStepTime) / 2 : 0;
+    time += (facts & kSomeActive) == 0 ? kEmptyHalfTime : (facts & kSomeMasked) != 0 ? kMaskedHalfTime : 0;
   }
   return time;
 }

@@ -134,10 +134,16 @@ inline constexpr int kItemsInShared = 1024;
 
 /// How long the steps of an item are, in parts of one without a masked pair.
 inline constexpr int kPace = 256;
+inline constexpr int kLongestPace = kPace * kLongestStepTime / kStepTime;
+static_assert(kLongestPace * kStepTime == kPace * kLongestStepTime);
 FLASHDMA_HOST_DEVICE inline int pace_of(int time, int steps) {
   if (steps <= 0) return kPace;
   constexpr float kUnit = static_cast<float>(kPace) / kStepTime;
   return static_cast<int>(kUnit * static_cast<float>(time) / static_cast<float>(steps));
+}
+/// Steps of a pace, in steps of kPace. In two parts, whose products fit 32 bits where the steps of an item do.
+FLASHDMA_HOST_DEVICE constexpr int paced(int steps, int pace) {
+  return steps / kPace * pace + steps % kPace * pace / kPace;
 }
 
 /// One CTA of kTableThreads threads.
@@ -259,11 +265,11 @@ class WorkTableWriter {
   /// How many steps of kPace take as long as an entry's.
   __device__ int length_of(const WorkItem& work) const {
     const int steps = work.end_step - work.first_step;
-    return item_paces_ == nullptr ? steps : steps * item_paces_[work.item - p.whole_items] / kPace;
+    return item_paces_ == nullptr ? steps : paced(steps, item_paces_[work.item - p.whole_items]);
   }
   /// The same of entries of so many steps, at most.
   __device__ int longest_of(int steps) const {
-    return item_paces_ == nullptr ? steps : steps * kLongestStepTime / kStepTime;
+    return item_paces_ == nullptr ? steps : paced(steps, kLongestPace);
   }
 
   /// Of the item-th of the table's.

@@ -700,9 +700,10 @@ class Consumer {
       }
       if (p.limits_in_mask) return;
     }
+    const int first_query = read_here(info.first_query);  // also by lanes without a key
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      VisibleQueries visible(item.limits, position(item, half), info.first_query);
+      VisibleQueries visible(item.limits, position(item, half), first_query);
       if constexpr (kKeyBias)
         if (ptx::ld_shared_f32(key_bias_address(half)) == -INFINITY) visible.high = visible.low;
       hide_invisible<kM / 2>(clear, visible, half, lane());

@@ -25,6 +25,13 @@ __device__ __forceinline__ bool has_come(std::uint64_t& barrier, std::uint32_t p
 __device__ __forceinline__ void wait(std::uint64_t& barrier, std::uint32_t parity, bool came) {
   ptx::mbarrier_wait_parity(ptx::shared_address(&barrier), parity, came);
 }
+/// A word of shared memory, read where this stands, by all lanes: else ptxas may read it later, where some lanes need
+/// it. Who arrives for a warp orders what it has read itself; for other lanes' reads racecheck sees no order
+/// (NOTES.md).
+template <class T>
+__device__ __forceinline__ T read_here(const T& word) {
+  return *static_cast<const volatile T*>(&word);
+}
 /// Arrives for the warp, whose lanes have all come this far.
 template <int kLane = 0>
 __device__ __forceinline__ void arrive(std::uint64_t& barrier) {

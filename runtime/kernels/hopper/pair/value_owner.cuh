@@ -186,9 +186,10 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
         mask.hide(clear, 0);
       }
       if (info.mask_words == nullptr || !p.limits_in_mask) {
+        const int first_query = read_here(info.first_query);  // also by lanes without a key
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          VisibleQueries visible(state.item.limits, this->position(half), info.first_query);
+          VisibleQueries visible(state.item.limits, this->position(half), first_query);
           if (kKeyBias && bias[half] == -INFINITY) visible.high = visible.low;
           hide_invisible<kM / 2>(clear, visible, half, lane());
         }
