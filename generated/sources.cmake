@@ -60,6 +60,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_items_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r40c232.cu
+    kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds4_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_halves_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d192_bf16_ampere_m64n64_w8_s4_kv2_dq2_q2_do2.cu
@@ -83,7 +84,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_items_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
-    kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
+    kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d32_fp16_ampere_m128n128_w8_s4_kv4_dq4_q2_do2.cu
     kernels/sm90/bwd_sm90_d32_fp16_ampere_m128n64_w8_s4_kv4_dq4_q2_do2.cu
@@ -91,7 +92,6 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d32_fp16_hopper_m128n128_wg2_q2_do2_ds2_items_r32c232.cu
     kernels/sm90/bwd_sm90_d32_fp16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d32_fp16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
-    kernels/sm90/bwd_sm90_d32_fp16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_ampere_m128n64_w8_s2_kv2_dq4_q1_do1.cu
     kernels/sm90/bwd_sm90_d64_bf16_ampere_m64n128_w8_s2_kv4_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q2_do2_ds2_items_r32c232.cu
@@ -105,6 +105,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_items_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
+    kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_ampere_m64n128_w8_s2_kv4_dq4_q2_do2.cu
