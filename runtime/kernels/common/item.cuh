@@ -260,6 +260,7 @@ __device__ inline void find_head(HeadWalk& walk, const KeyItem& item, const Back
 
 /// The steps of an item or piece. `first`: the walk of its first head.
 __device__ __forceinline__ int steps_of_heads(const KeyItem& item, const BackwardParameters& p, const HeadWalk& first) {
+  // What follows says the same; without this loops come to lie elsewhere (hopper/NOTES.md, "What ptxas does").
   if (p.heads_per_item == 1) return first.count;
   if (item.pieces > 1) return item.end_step - item.first_step;
   // Without lists all heads see the same.
