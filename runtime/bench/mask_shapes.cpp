@@ -70,13 +70,32 @@ void fill_keys(const Problem& problem, std::uint64_t seed, std::vector<std::uint
   }
 }
 
-// A mask whose bytes are a function of (group, row, key).
-template <class Keeps>
-void fill_by(const Problem& problem, std::vector<std::uint8_t>& keep, const Keeps& keeps) {
-  std::size_t i = 0;
-  for (std::int64_t group = 0; group < problem.batch * problem.heads_kv; ++group)
-    for (std::int64_t row = 0; row < problem.seqlen_q; ++row)
-      for (std::int64_t key = 0; key < problem.seqlen_k; ++key, ++i) keep[i] = keeps(group, row, key) ? 1 : 0;
+// The keys [first, end) of a row of zeros, as far as there are such keys.
+void keep_keys(const Problem& problem, std::uint8_t* row, std::int64_t first, std::int64_t end) {
+  first = std::clamp<std::int64_t>(first, 0, problem.seqlen_k);
+  end = std::clamp<std::int64_t>(end, first, problem.seqlen_k);
+  std::fill(row + first, row + end, std::uint8_t{1});
+}
+
+// Rows that are the same for all batches and KV heads.
+void fill_window(const Problem& problem, std::uint8_t* row, std::int64_t position) {
+  keep_keys(problem, row, position - problem.width + 1, position + 1);
+  keep_keys(problem, row, 0, std::min<std::int64_t>(kWindowSinks, position + 1));
+}
+void fill_document(const Problem& problem, std::uint8_t* row, std::int64_t position) {
+  const std::int64_t document = std::max<std::int64_t>(position, 0) / problem.width;
+  keep_keys(problem, row, document * problem.width, (document + 1) * problem.width);
+}
+
+// A row of bytes by fill(problem, row, the last key that causality lets it see), once for all batches and KV heads.
+template <class Fill>
+void fill_alike(const Problem& problem, std::vector<std::uint8_t>& keep, const Fill& fill) {
+  const std::int64_t groups = problem.batch * problem.heads_kv;
+  const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
+  const std::int64_t pairs = problem.seqlen_q * problem.seqlen_k;
+  for (std::int64_t row = 0; row < problem.seqlen_q; ++row)
+    fill(problem, keep.data() + row * problem.seqlen_k, row + delta);
+  for (std::int64_t group = 1; group < groups; ++group) std::copy_n(keep.data(), pairs, keep.data() + group * pairs);
 }
 
 void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::uint8_t>& keep) {
@@ -84,9 +103,17 @@ void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::ui
   const std::int64_t columns = (problem.seqlen_k + kMaskBlock - 1) / kMaskBlock;
   std::vector<std::uint8_t> kept(static_cast<std::size_t>(problem.batch * problem.heads_kv * rows * columns));
   fill_random(problem.keep_probability, seed, kept);
-  fill_by(problem, keep, [&](std::int64_t group, std::int64_t row, std::int64_t key) {
-    return kept[static_cast<std::size_t>((group * rows + row / kMaskBlock) * columns + key / kMaskBlock)] != 0;
-  });
+  const std::uint8_t* block = kept.data();
+  std::uint8_t* bytes = keep.data();
+  for (std::int64_t group = 0; group < problem.batch * problem.heads_kv; ++group)
+    for (std::int64_t row = 0; row < problem.seqlen_q; ++row, bytes += problem.seqlen_k) {
+      if (row % kMaskBlock != 0) {
+        std::copy_n(bytes - problem.seqlen_k, problem.seqlen_k, bytes);
+        continue;
+      }
+      for (std::int64_t column = 0; column < columns; ++column)
+        if (*block++ != 0) keep_keys(problem, bytes, column * kMaskBlock, (column + 1) * kMaskBlock);
+    }
 }
 
 double active_fraction(const Problem& problem, const HostMask& mask) {
@@ -125,15 +152,9 @@ HostMask make_mask(const Problem& problem, const std::vector<float>& scores, std
         fill_top_w(problem, scores.data() + group * problem.seqlen_k,
                    mask.keep.data() + group * mask.rows * problem.seqlen_k);
     } else if (problem.mask == MaskShape::window) {
-      const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
-      fill_by(problem, mask.keep, [&](std::int64_t, std::int64_t row, std::int64_t key) {
-        return key <= row + delta && (key > row + delta - problem.width || key < kWindowSinks);
-      });
+      fill_alike(problem, mask.keep, fill_window);
     } else if (problem.mask == MaskShape::documents) {
-      const std::int64_t delta = problem.seqlen_k - problem.seqlen_q;
-      fill_by(problem, mask.keep, [&](std::int64_t, std::int64_t row, std::int64_t key) {
-        return std::max<std::int64_t>(row + delta, 0) / problem.width == key / problem.width;
-      });
+      fill_alike(problem, mask.keep, fill_document);
     } else if (problem.mask == MaskShape::blocks) {
       fill_blocks(problem, seed, mask.keep);
     } else if (problem.mask == MaskShape::keys) {

@@ -36,9 +36,13 @@ std::vector<Extent> outputs_of(const Arguments& a) {
   return extents;
 }
 
+/// Appends them.
 void widen(const std::vector<std::byte>& bytes, std::int32_t type, std::vector<double>& values) {
-  const auto count = static_cast<std::int64_t>(bytes.size()) / element_bytes(type);
-  for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<double>(load_element(bytes.data(), type, i)));
+  const std::size_t before = values.size();
+  const std::size_t count = bytes.size() / static_cast<std::size_t>(element_bytes(type));
+  values.resize(before + count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[before + i] = static_cast<double>(load_element(bytes.data(), type, static_cast<std::int64_t>(i)));
 }
 
 /// Host copies of device memory, one after the other.
@@ -82,6 +86,7 @@ std::string read_gradients(const Arguments& arguments, std::int64_t most, Gradie
     // Everything as one block, or blocks from the first element to the last at equal distances.
     const bool all = extent.elements <= most;
     const std::int64_t blocks = all ? 1 : kBlocks, length = all ? extent.elements : most / kBlocks;
+    values.reserve(static_cast<std::size_t>(blocks * length));
     for (std::int64_t block = 0; block < blocks; ++block) {
       const std::int64_t first = all ? 0 : block * ((extent.elements - length) / (kBlocks - 1));
       std::vector<std::byte> bytes(static_cast<std::size_t>(length * element_bytes(extent.type)));
