@@ -3,8 +3,6 @@
 //   sm90 head_dim=128 bias=none softcap=no deterministic=no masked=no work_items_per_sm=0..0 => hopper_m64n128_wg2_q2_do2_ds4_r24c240 ; measured: a CTA has one item at most; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-28, commit 77e611d0e863, bf16 d=128 b=1 h=1 sq=16384 sk=16384 causal: 0.3277 ms, spread 0.000704 ms; next hopper_m64n128_wg2_q3_do2_ds2_r24c240, 0.3313 ms; 6 problems measured, at worst 0.4 % slower than the best
 // configs/tables/sm90.yaml:71
 //   sm90 head_dim=128 bias=none softcap=no deterministic=no masked=no => hopper_m64n128_wg2_q2_do2_ds4_r24c240 ; measured: long walks, two H200: b=2 h=16 s=8192 4.57 and 4.55 ms, with two buffers of dS 4.67 and 4.58, several items to a CTA 4.64 and 4.55; causal 2.38 and 2.41, 2.50 and 2.48, 2.45 and 2.36; s=16384 causal 4.54 and 4.58, 4.69 and 4.65, 4.63 and 4.59; fp16 s=16384 causal 4.68, 4.75 and 4.75; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-28, commit 77e611d0e863, bf16 d=128 b=1 h=16 sq=32768 sk=32768: 34.67 ms, spread 1.786 ms; next hopper_m64n128_wg2_q3_do2_ds2_r24c240, 35.08 ms; 4 problems measured, at worst 0 % slower than the best
-// configs/tables/sm90.yaml:73
-//   sm90 head_dim=128 bias=key_vector layout=natural softcap=no deterministic=no masked=yes seqlen_q=2048.. => hopper_m64n128_wg2_q2_do2_ds4_r24c240 ; measured: several items to a CTA, which won with the kernels before, take up to 7 % longer; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-28, commit 77e611d0e863, bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal bias=key_vector masked density=30: 0.1567 ms, spread 0.001266 ms; next hopper_m64n128_wg2_q3_do2_ds2_r24c240, 0.157 ms; 9 problems measured, at worst 1.4 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {
@@ -13,11 +11,6 @@ constexpr TileConfig kTile{
     .consumer_warpgroups = 2, .ds_stages = 4, .producer_registers = 24, .consumer_registers = 240, .cta_pair = false,
     .several_items = false, .skip_empty_halves = false};
 }  // namespace flashdma_bwd::kernels
-
-FLASHDMA_BWD_HOPPER_KERNEL(
-    bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds4_r24c240_keybias,
-    KernelConfig{.architecture = Architecture::sm90, .head_dim = 128, .data_type = DataType::fp16,
-                 .bias = BiasKind::key_vector, .softcap = false, .tile = kTile})
 
 FLASHDMA_BWD_HOPPER_KERNEL(
     bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds4_r24c240_nobias,
