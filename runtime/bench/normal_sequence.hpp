@@ -16,7 +16,13 @@ class NormalSequence {
   NormalSequence(std::uint64_t seed, float deviation);
   float operator[](std::size_t i) const { return deviation_ * values_[(i + offset_) % kPeriod]; }
 
+  /// A period in 16 bits, from the first of the values that seeds share on: that of this seed's i-th value is at
+  /// (i + offset()) % kPeriod. Rounded once for all seeds that share it, and kept.
+  const std::vector<std::uint16_t>& rounded(bool bf16) const;
+  std::size_t offset() const { return offset_; }
+
  private:
+  std::size_t sequence_;
   const std::vector<float>& values_;
   std::size_t offset_;
   float deviation_;
