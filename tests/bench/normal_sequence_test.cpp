@@ -1,7 +1,9 @@
 // What tensors on the device are filled with.
 #include "normal_sequence.hpp"
 
+#include <cstdint>
 #include <set>
+#include <vector>
 
 #include "reference/number_formats.hpp"
 #include "support/catch.hpp"

@@ -124,7 +124,7 @@ inline EvenShares shares_of(const Table& table) {
 inline int longest_of(const Table& table, int steps) {
   const BackwardParameters& p = table.p;
   const bool by_times = p.list_times != nullptr && p.items - p.whole_items <= kItemsInShared;
-  return by_times ? steps * kLongestStepTime / kStepTime : steps;
+  return by_times ? paced(steps, kLongestPace) : steps;
 }
 
 /// Checks the order of even shares: in each phase, longest first.

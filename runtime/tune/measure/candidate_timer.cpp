@@ -20,8 +20,8 @@
 namespace flashdma_bwd::tune {
 namespace {
 
-constexpr double kMostReferenceOperations = 5e9;  // a second of some cores
-constexpr std::int64_t kMostSampled = std::int64_t{1} << 20;
+constexpr double kMostReferenceOperations = 2e10;  // seconds of some cores
+constexpr std::int64_t kMostSampled = std::int64_t{1} << 22;
 constexpr std::int64_t kAllElements = std::numeric_limits<std::int64_t>::max();
 constexpr double kWarmUpSeconds = 0.2;
 constexpr double kShortestSampleMs = 1;

@@ -37,12 +37,12 @@ std::vector<Extent> outputs_of(const Arguments& a) {
 }
 
 /// Appends them.
-void widen(const std::vector<std::byte>& bytes, std::int32_t type, std::vector<double>& values) {
+void widen(const std::vector<std::byte>& bytes, std::int32_t type, std::vector<float>& values) {
   const std::size_t before = values.size();
   const std::size_t count = bytes.size() / static_cast<std::size_t>(element_bytes(type));
   values.resize(before + count);
   for (std::size_t i = 0; i < count; ++i)
-    values[before + i] = static_cast<double>(load_element(bytes.data(), type, static_cast<std::int64_t>(i)));
+    values[before + i] = load_element(bytes.data(), type, static_cast<std::int64_t>(i));
 }
 
 /// Host copies of device memory, one after the other.
@@ -82,7 +82,7 @@ std::string read_gradients(const Arguments& arguments, std::int64_t most, Gradie
   constexpr std::int64_t kBlocks = 64;
   sample.tensors.clear();
   for (const Extent& extent : outputs_of(arguments)) {
-    std::vector<double>& values = sample.tensors.emplace_back();
+    std::vector<float>& values = sample.tensors.emplace_back();
     // Everything as one block, or blocks from the first element to the last at equal distances.
     const bool all = extent.elements <= most;
     const std::int64_t blocks = all ? 1 : kBlocks, length = all ? extent.elements : most / kBlocks;
@@ -136,7 +136,7 @@ double relative_error(const GradientSample& got, const GradientSample& expected)
     if (got.tensors[t].size() != expected.tensors[t].size()) return kInfinity;
     double difference = 0, norm = 0;
     for (std::size_t i = 0; i < got.tensors[t].size(); ++i) {
-      const double a = got.tensors[t][i], b = expected.tensors[t][i];
+      const auto a = static_cast<double>(got.tensors[t][i]), b = static_cast<double>(expected.tensors[t][i]);
       difference += (a - b) * (a - b);
       norm += b * b;
     }

@@ -8,9 +8,10 @@
 
 namespace flashdma_bwd::tune {
 
-/// dQ, dK, dV and dBias, widened, in the order of memory: all of it, or the same places of each where it is large.
+/// dQ, dK, dV and dBias, widened to what holds each type exactly, in the order of memory: all of it, or the same places
+/// of each where it is large.
 struct GradientSample {
-  std::vector<std::vector<double>> tensors;
+  std::vector<std::vector<float>> tensors;
 };
 
 /// Overwrites the outputs of a call with NaN. Returns CUDA's words, or an empty text.
