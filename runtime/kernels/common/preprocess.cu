@@ -65,6 +65,16 @@ FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
   return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
 }
 
+/// Blocks beside each other take a head's next rows; where a row has 64 bytes only, the same rows of the next head,
+/// which lie behind this one's in memory as a rule: so few bytes of a DRAM page at a time are read slowly.
+template <int Lanes>
+__device__ __forceinline__ HeadBlock rows_of_block(const BackwardParameters& p, int index) {
+  const int blocks = preprocess_blocks<Lanes>(p);
+  if constexpr (Lanes >= 8) return head_block(p, index, blocks);
+  const int batch_block = index / p.heads;
+  return {batch_block / blocks, index % p.heads, batch_block % blocks};
+}
+
 /// `value` as the sum of three bf16, to 24 bits; an infinite value's first is infinite.
 __device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&terms)[4]) {
 #pragma unroll
@@ -78,7 +88,7 @@ __device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&te
 /// The rows of a block, Lanes lanes a row, eight elements a lane.
 template <DataType Type, int Lanes>
 __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, int bucket, int index) {
-  const HeadBlock block = head_block(p, index, preprocess_blocks<Lanes>(p));
+  const HeadBlock block = rows_of_block<Lanes>(p, index);
   const int batch = block.batch;
   const int head = block.head;
   const SequenceRows sequence = sequence_of(p, batch);
@@ -87,15 +97,20 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
   const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
   const bool packed = p.cu_seqlens_q != nullptr;
   const auto padded = static_cast<int>(padded_rows(sequence.length_q));
-  // Before the loads, whose registers it would need (NOTES.md of hopper/). Sixteen rows of dQ's scratch are as long as
-  // sixteen rows of dQ: clearing row by row clears all of it.
   const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row;
-  auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + first_row) * bucket);
+  // Before the loads, whose registers it would need (NOTES.md of hopper/). Sixteen rows of dQ's scratch are as long as
+  // sixteen rows of dQ, so that the block's rows are one range, whatever the order within it.
+  if (p.d_q_scratch != nullptr) {
+    constexpr int kRows = preprocess_rows<Lanes>();
+    constexpr int kMostQuads = kRows * 2 * Lanes;  // of 8 Lanes columns, a bucket's most
+    const int block_row = block.index * kRows;
+    auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + block_row) * bucket);
+    const int quads = min(kRows, padded - block_row) * (bucket / 4);
 #pragma unroll
-  for (int i = 0; i < kRowsPerThread; ++i, scratch += kRowStep * (bucket / 4)) {
-    if (first_row + i * kRowStep >= padded || p.d_q_scratch == nullptr) break;
-#pragma unroll 1
-    for (int c = part; c < bucket / 4; c += Lanes) scratch[c] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int i = 0; i < kMostQuads / kThreads; ++i) {
+      const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
+      if (quad < quads) scratch[quad] = {0.0f, 0.0f, 0.0f, 0.0f};
+    }
   }
 
   // Of the lanes that share the thread's rows, each of the first four loads and stores the statistics of one.
@@ -193,9 +208,9 @@ cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, Preproces
 template <DataType Type>
 cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool early,
                               cudaStream_t stream) {
-  if (p.head_dim <= 32) return launch_preprocess<Type, 4>(p, bucket, part, early, stream);
-  if (p.head_dim <= 64) return launch_preprocess<Type, 8>(p, bucket, part, early, stream);
-  if (p.head_dim <= 128) return launch_preprocess<Type, 16>(p, bucket, part, early, stream);
+  if (bucket <= 32) return launch_preprocess<Type, 4>(p, bucket, part, early, stream);
+  if (bucket <= 64) return launch_preprocess<Type, 8>(p, bucket, part, early, stream);
+  if (bucket <= 128) return launch_preprocess<Type, 16>(p, bucket, part, early, stream);
   return launch_preprocess<Type, 32>(p, bucket, part, early, stream);
 }
 
