@@ -62,6 +62,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q2_do2_ds4_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_halves_r24c240.cu
+    kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d128_fp16_hopper_m64n128_wg2_q3_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d192_bf16_ampere_m64n64_w8_s4_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d192_bf16_hopper_m64n128_wg2_q2_do2_ds2_r40c232_pair.cu
@@ -71,11 +72,10 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d192_fp16_hopper_m64n128_wg2_q2_do2_ds2_r40c232_pair.cu
     kernels/sm90/bwd_sm90_d192_fp16_hopper_m64n96_wg2_q2_do1_ds2_r24c240.cu
     kernels/sm90/bwd_sm90_d192_fp16_hopper_m64n96_wg2_q2_do1_ds2_r40c232.cu
-    kernels/sm90/bwd_sm90_d256_bf16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d256_bf16_ampere_m64n64_w8_s4_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r32c232_pair.cu
     kernels/sm90/bwd_sm90_d256_bf16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair.cu
-    kernels/sm90/bwd_sm90_d256_fp16_ampere_m64n64_w8_s2_kv2_dq2_q2_do2.cu
+    kernels/sm90/bwd_sm90_d256_fp16_ampere_m64n64_w8_s4_kv2_dq2_q2_do2.cu
     kernels/sm90/bwd_sm90_d256_fp16_hopper_m64n128_wg2_q2_do1_ds2_r32c232_pair.cu
     kernels/sm90/bwd_sm90_d256_fp16_hopper_m64n128_wg2_q2_do1_ds2_r40c232_pair.cu
     kernels/sm90/bwd_sm90_d32_bf16_ampere_m128n128_w8_s4_kv4_dq4_q2_do2.cu
@@ -98,6 +98,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
+    kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_ampere_m128n64_w8_s2_kv2_dq4_q1_do1.cu
@@ -106,14 +107,15 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
+    kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_ampere_m64n128_w8_s2_kv4_dq4_q2_do2.cu
     kernels/sm90/bwd_sm90_d96_bf16_ampere_m64n64_w8_s2_kv4_dq4_q2_do2.cu
+    kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_items_halves_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
-    kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_items_halves_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_ampere_m64n128_w8_s2_kv4_dq4_q2_do2.cu
@@ -121,6 +123,5 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
-    kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_items_halves_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_r32c232.cu)
