@@ -87,9 +87,12 @@ void add_features(std::vector<Problem>& problems) {
     for (const int density : {100, 400}) {
       for (const KeyLayout layout : {KeyLayout::natural, KeyLayout::reordered})
         problems.push_back(masked(head_dim, 16, 4, 4096, layout, density, BiasKind::none));
+      problems.push_back(masked(head_dim, 16, 4, 2048, KeyLayout::natural, density, BiasKind::none));
       problems.push_back(masked(head_dim, 16, 4, 4096, KeyLayout::natural, density));
       problems.push_back(masked(head_dim, 16, 4, 8192, KeyLayout::reordered, density));
     }
+    for (const std::int64_t seqlen : {4096, 8192})
+      problems.push_back(capped(masked(head_dim, 16, 4, seqlen, KeyLayout::reordered, 100, BiasKind::none)));
   }
 }
 

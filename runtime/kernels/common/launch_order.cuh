@@ -13,29 +13,25 @@
 // dK and dV, and of the kernels behind the main one all but the first, which lets them be launched when that is done.
 #pragma once
 
+#include "common/ptx.cuh"
+
 namespace flashdma_bwd {
 
 /// For all threads of a kernel, before anything else.
 __device__ __forceinline__ void wait_for_predecessor() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-#endif
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
 }
 
 /// The same for the first kernel of a chain, which is launched when everything before it is done.
 __device__ __forceinline__ void let_successor_launch() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-#endif
+  ptx::griddepcontrol_launch_dependents();
 }
 
 /// For a kernel whose successors read what its predecessor writes, before anything else.
 __device__ __forceinline__ void wait_for_predecessor_of_all() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;\n" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
-#endif
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
 }
 
 /// For a kernel that needs what the main one wrote, at its beginning and its end. `first`: behind it.

@@ -13,12 +13,10 @@ namespace flashdma_bwd {
 /// Two values rounded to nearest even and packed, `low` in the lower half.
 template <DataType Type>
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
-  std::uint32_t packed;
   if constexpr (Type == DataType::bf16)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+    return ptx::cvt_rn_bf16x2_f32(high, low);
   else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
+    return ptx::cvt_rn_f16x2_f32(high, low);
 }
 
 template <DataType Type>
@@ -32,12 +30,10 @@ __device__ __forceinline__ float2 unpack(std::uint32_t packed) {
 /// The smaller of each of two packed values; a NaN is no value.
 template <DataType Type>
 __device__ __forceinline__ std::uint32_t packed_min(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t smaller;
   if constexpr (Type == DataType::bf16)
-    asm("min.bf16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
+    return ptx::min_bf16x2(a, b);
   else
-    asm("min.f16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
-  return smaller;
+    return ptx::min_f16x2(a, b);
 }
 
 template <DataType Type>

@@ -133,6 +133,48 @@ __device__ __forceinline__ std::int32_t atom_add_acq_rel(std::int32_t* address, 
   return before;
 }
 
+/// The kernel that is launched beside this one may begin when all CTAs have come here or are done; nothing before
+/// compute capability 9.0, where none is.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+/// Waits until the kernel beside which this one was launched is done and what it wrote is seen.
+__device__ __forceinline__ void griddepcontrol_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+/// Two values rounded to nearest even, `high` in the upper half.
+__device__ __forceinline__ std::uint32_t cvt_rn_bf16x2_f32(float high, float low) {
+  std::uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+__device__ __forceinline__ std::uint32_t cvt_rn_f16x2_f32(float high, float low) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+__device__ __forceinline__ std::uint32_t min_bf16x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t smaller;
+  asm("min.bf16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
+  return smaller;
+}
+__device__ __forceinline__ std::uint32_t min_f16x2(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t smaller;
+  asm("min.f16x2 %0, %1, %2;\n" : "=r"(smaller) : "r"(a), "r"(b));
+  return smaller;
+}
+
+/// An addition that stays where it is written, whatever its operands are.
+__device__ __forceinline__ std::uint32_t add_u32(std::uint32_t a, std::uint32_t b) {
+  asm volatile("add.u32 %0, %0, %1;\n" : "+r"(a) : "r"(b));
+  return a;
+}
+
 /// 2^x; 0 for -inf.
 __device__ __forceinline__ float ex2(float x) {
   float y;

@@ -534,7 +534,7 @@ class Consumer {
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k)
 #pragma unroll
-      for (int w = 0; w < 4; ++w) asm volatile("add.u32 %0, %0, %1;\n" : "+r"(operand[k][w]) : "r"(zero));
+      for (int w = 0; w < 4; ++w) operand[k][w] = ptx::add_u32(operand[k][w], zero);
   }
 
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step

@@ -28,17 +28,6 @@
 #define __launch_bounds__(...)
 #define cudaLaunchKernelEx ::flashdma_bwd::emulated::launch
 
-// The instructions that kernels name outside of the headers that are replaced, as the assembler's macros.
-asm(R"(
-.macro griddepcontrol.launch_dependents
-.endm
-.macro griddepcontrol.wait
-.endm
-.macro add.u32 sum, first, second
-addl \second, \sum
-.endm
-)");
-
 namespace flashdma_bwd::emulated {
 
 inline void check_full(unsigned mask) {

@@ -93,7 +93,28 @@ inline void st_shared_f32(std::uint32_t address, float value) {
   st_shared(address, value);
 }
 
+// --- Launches, which come one after the other ---
+
+inline void griddepcontrol_launch_dependents() {}
+inline void griddepcontrol_wait() {}
+
 // --- Numbers ---
+
+inline std::uint32_t cvt_rn_bf16x2_f32(float high, float low) {
+  return emulated::pack_bf16(low, high);
+}
+inline std::uint32_t cvt_rn_f16x2_f32(float high, float low) {
+  return emulated::pack_fp16(low, high);
+}
+inline std::uint32_t min_bf16x2(std::uint32_t a, std::uint32_t b) {
+  return emulated::min_bf16(a, b);
+}
+inline std::uint32_t min_f16x2(std::uint32_t a, std::uint32_t b) {
+  return emulated::min_fp16(a, b);
+}
+inline std::uint32_t add_u32(std::uint32_t a, std::uint32_t b) {
+  return a + b;
+}
 
 /// Subnormal results are 0, as with .ftz.
 inline float flushed(float x) {
