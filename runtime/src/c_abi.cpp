@@ -155,11 +155,19 @@ void describe(const Request& request, const Resolution& resolution, flashdma_bwd
   selection.layout = request.problem.masked ? public_layout(request.problem.layout) : -1;
 }
 
+/// Where the tiles are that a mask of this layout leaves: the GPU counts them with the order of the keys, and nothing
+/// here waits for it.
+std::string tiles_text(KeyLayout layout) {
+  if (layout != KeyLayout::reordered) return {};
+  return "tiles: counted on the GPU with each mask's order of keys; flashdma_bwd_plan_summarize reads them from a "
+         "plan\n";
+}
+
 /// What the mask's plan is made of, and which rule decides its layout: nothing that selection asks for.
 std::string mask_text(const flashdma_bwd_arguments& a) {
   if (a.plan != nullptr)
     return "mask: a plan that is there already\nlayout: " + std::string(word(layout_of_plan(*a.plan))) +
-           ", the plan's\n";
+           ", the plan's\n" + tiles_text(layout_of_plan(*a.plan));
   if (a.mask.data == nullptr) return {};
   constexpr std::string_view kEncodings[] = {"bytes, one a pair", "bits, one a pair", "lists of keys",
                                              "an interval of queries a key", "bytes, one a block"};
@@ -168,7 +176,8 @@ std::string mask_text(const flashdma_bwd_arguments& a) {
     text += " of " + std::to_string(a.mask_block_q) + " queries x " + std::to_string(a.mask_block_k) + " keys";
   const LayoutChoice choice = layout_choice_of(a);
   return text + ", " + std::to_string(a.mask.batch) + " x " + std::to_string(a.mask.heads) +
-         " masks\nlayout: " + std::string(word(choice.layout)) + " (" + layout_rule_text(choice.rule) + ")\n";
+         " masks\nlayout: " + std::string(word(choice.layout)) + " (" + layout_rule_text(choice.rule) + ")\n" +
+         tiles_text(choice.layout);
 }
 
 std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
