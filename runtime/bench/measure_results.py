@@ -8,8 +8,8 @@
 
 The first form measures the parts of the library's own table, some three minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
-fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, and `utilisation`
-Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
+fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
+`utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
 """
 import argparse
 import json
@@ -68,6 +68,8 @@ PARTS = {
     "dynamic": ("{gpu}_dynamic", bench("--set", "dynamic", "--plan")),
     "sparse": ("{gpu}_sparse", bench("--set", "sparse", "--reuse-plan")),
     "density": ("{gpu}_density", bench("--set", "density", "--plan", "--ceilings")),
+    "plans": ("{gpu}_plans", bench("--set", "plans", "--plan", "--ceilings")),
+    "side_kernels": ("side_kernels/{gpu}", [sys.executable, str(BENCH_FOLDER / "side_kernels.py"), "--bench", "{bench}"]),
     "utilisation": ("utilisation/{gpu}", [sys.executable, str(BENCH_FOLDER / "utilisation.py"), "--bench", "{bench}"]),
     "ampere": ("{gpu}_ampere", yardstick(*problems(AMPERE), "--backend", "flash", "--backend", "cudnn", "--with", "flashdma_bwd={bench}",
                                          "--with", "flashdma_bwd_ampere={ampere}")),

@@ -234,6 +234,16 @@ std::string problem_text(const Problem& problem) {
   return text.str();
 }
 
+/// Masks of 256 MB and more, whose plan is a read of them: by chance, which no order of keys helps, a window, top-w.
+std::vector<Problem> plan_problems() {
+  std::vector<Problem> problems;
+  for (const char* text : {"b=1 h=4 d=128 s=8192 mask=random:0.5", "b=1 h=1 d=128 s=16384 mask=random:0.5",
+                           "b=1 h=1 d=64 s=32768 mask=random:0.5", "b=2 h=4 d=128 s=8192 mask=window:512",
+                           "b=1 h=1 d=64 s=32768 causal bias=key mask=topw:1024"})
+    problems.push_back(parsed(text));
+  return problems;
+}
+
 std::vector<Problem> problem_set(std::string_view name) {
   std::vector<Problem> problems;
   if (name == "dense") {  // 16K tokens, h * d as near 2048 as it can be
@@ -266,6 +276,8 @@ std::vector<Problem> problem_set(std::string_view name) {
     return sparse_problems();
   } else if (name == "density") {
     return density_problems();
+  } else if (name == "plans") {
+    return plan_problems();
   }
   return problems;
 }

@@ -71,7 +71,7 @@ std::string problem_text(const Problem& problem);
 
 /// Names of the sets, for help texts.
 inline constexpr std::string_view kSetNames[] = {"dense",    "masked", "dynamic", "small",
-                                                 "features", "sparse", "density"};
+                                                 "features", "sparse", "density", "plans"};
 
 /// The problems of a set; empty if there is no such set.
 std::vector<Problem> problem_set(std::string_view name);

@@ -7,11 +7,9 @@
 Figures are in percent of what a part could do in the cycles of the kernel, at the clock that the GPU runs at. `ncu` is looked for on PATH.
 """
 import argparse
-import csv
 import json
-import re
-import subprocess
-import sys
+
+from ncu_metrics import kernel_metrics
 
 # One for each head dim, 16K tokens of about 2048 columns.
 PROBLEMS = [f"b=2 h={heads} d={head_dim} s=8192" for head_dim, heads in ((32, 64), (64, 32), (96, 21), (128, 16), (192, 11), (256, 8))]
@@ -28,20 +26,8 @@ METRICS = {
 
 def measure(bench, problem):
     """The metrics of one main kernel, which others have run before."""
-    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics",
-               ",".join(METRICS.values()), "--kernel-name", "regex:^bwd_", "--launch-skip", "2", "--launch-count", "1",
-               bench, "--problem", problem, "--samples", "3"]
-    run = subprocess.run(command, check=False, capture_output=True, text=True)
-    lines = [line for line in run.stdout.splitlines() if line.startswith('"')]
-    if run.returncode != 0 or len(lines) < 3:
-        sys.exit(f"utilisation: ncu found no main kernel of '{problem}':\n{run.stdout}{run.stderr}")
-    names, _, values = csv.reader(lines)
-    row = dict(zip(names, values))
-    missing = [metric for metric in METRICS.values() if not re.fullmatch(r"[\d.,]+", row.get(metric, ""))]
-    if missing:
-        sys.exit(f"utilisation: ncu has no figure for {', '.join(missing)} on this GPU; `ncu --query-metrics` lists what it has")
-    figures = {name: round(float(row[metric].replace(",", "")), 1) for name, metric in METRICS.items()}
-    return {"problem": problem, "kernel": row["Kernel Name"].split("(")[0], **figures}
+    (kernel, figures), = kernel_metrics([bench, "--problem", problem, "--samples", "3"], METRICS, "^bwd_", skip=2, count=1)
+    return {"problem": problem, "kernel": kernel.split("(")[0], **{name: round(figure, 1) for name, figure in figures.items()}}
 
 
 def main():

@@ -56,24 +56,32 @@ __device__ __forceinline__ float sum_of_own_row(const float (&values)[kRowsPerTh
   return sum;
 }
 
-template <int Lanes>
-FLASHDMA_HOST_DEVICE constexpr int preprocess_rows() {
-  return kThreads / Lanes * kRowsPerThread;
-}
-template <int Lanes>
-FLASHDMA_HOST_DEVICE int preprocess_blocks(const BackwardParameters& p) {
-  return static_cast<int>((padded_rows(p.seqlen_q) + preprocess_rows<Lanes>() - 1) / preprocess_rows<Lanes>());
-}
+/// How a block's threads share its rows: Lanes lanes a row, eight elements a lane, the same rows of Heads neighbouring
+/// heads, which lie behind each other in memory as a rule. Where a row has 64 bytes only, one head's are so few bytes
+/// of a DRAM page that they are read slowly.
+template <int Lanes, int Heads>
+struct RowShares {
+  static constexpr int kLanes = Lanes;
+  static constexpr int kHeads = Heads;
+  static constexpr int kRowStep = kThreads / (Lanes * Heads);  ///< from one of a thread's rows to its next
+  static constexpr int kRows = kRowStep * kRowsPerThread;      ///< of each head
+  static_assert(kRows % 16 == 0);
 
-/// Blocks beside each other take a head's next rows; where a row has 64 bytes only, the same rows of the next head,
-/// which lie behind this one's in memory as a rule: so few bytes of a DRAM page at a time are read slowly.
-template <int Lanes>
-__device__ __forceinline__ HeadBlock rows_of_block(const BackwardParameters& p, int index) {
-  const int blocks = preprocess_blocks<Lanes>(p);
-  if constexpr (Lanes >= 8) return head_block(p, index, blocks);
-  const int batch_block = index / p.heads;
-  return {batch_block / blocks, index % p.heads, batch_block % blocks};
-}
+  FLASHDMA_HOST_DEVICE static int blocks(const BackwardParameters& p) {
+    return static_cast<int>((padded_rows(p.seqlen_q) + kRows - 1) / kRows);
+  }
+  /// Blocks beside each other take a head's next rows; of short rows the same rows of the next heads. `head` is the
+  /// first of the block's.
+  __device__ __forceinline__ static HeadBlock place(const BackwardParameters& p, int index) {
+    if constexpr (Lanes >= 8) return head_block(p, index, blocks(p));
+    const int head_groups = p.heads / Heads;
+    const int batch_block = index / head_groups;
+    return {batch_block / blocks(p), index % head_groups * Heads, batch_block % blocks(p)};
+  }
+};
+
+/// Of up to 32 columns, where there are as many heads: 256 bytes of a row.
+using ShortRowsOfHeads = RowShares<4, 4>;
 
 /// `value` as the sum of three bf16, to 24 bits; an infinite value's first is infinite.
 __device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&terms)[4]) {
@@ -85,31 +93,37 @@ __device__ __forceinline__ void split_into_terms(float value, std::uint16_t (&te
   }
 }
 
-/// The rows of a block, Lanes lanes a row, eight elements a lane.
-template <DataType Type, int Lanes>
+/// The rows of a block.
+template <DataType Type, class Shares>
 __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, int bucket, int index) {
-  const HeadBlock block = rows_of_block<Lanes>(p, index);
+  constexpr int kLanes = Shares::kLanes;
+  constexpr int kRowStep = Shares::kRowStep;
+  const HeadBlock block = Shares::place(p, index);
   const int batch = block.batch;
-  const int head = block.head;
+  const int row_of_heads = static_cast<int>(threadIdx.x) / kLanes;
+  const int head = block.head + row_of_heads % Shares::kHeads;
   const SequenceRows sequence = sequence_of(p, batch);
-  const int part = static_cast<int>(threadIdx.x) % Lanes;
-  constexpr int kRowStep = kThreads / Lanes;  // from one of the thread's rows to its next
-  const int first_row = block.index * preprocess_rows<Lanes>() + static_cast<int>(threadIdx.x) / Lanes;
+  const int part = static_cast<int>(threadIdx.x) % kLanes;
+  const int first_row = block.index * Shares::kRows + row_of_heads / Shares::kHeads;
   const bool packed = p.cu_seqlens_q != nullptr;
   const auto padded = static_cast<int>(padded_rows(sequence.length_q));
   const std::int64_t scratch_row = head * p.scratch_rows + sequence.scratch_row;
   // Before the loads, whose registers it would need (NOTES.md of hopper/). Sixteen rows of dQ's scratch are as long as
-  // sixteen rows of dQ, so that the block's rows are one range, whatever the order within it.
+  // sixteen rows of dQ, so that a head's rows are one range, whatever the order within it.
   if (p.d_q_scratch != nullptr) {
-    constexpr int kRows = preprocess_rows<Lanes>();
-    constexpr int kMostQuads = kRows * 2 * Lanes;  // of 8 Lanes columns, a bucket's most
-    const int block_row = block.index * kRows;
-    auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + (scratch_row + block_row) * bucket);
-    const int quads = min(kRows, padded - block_row) * (bucket / 4);
+    constexpr int kMostQuads = Shares::kRows * 2 * kLanes;  // of 8 kLanes columns, a bucket's most
+    static_assert(kMostQuads % kThreads == 0);
+    const int block_row = block.index * Shares::kRows;
+    const int quads = min(Shares::kRows, padded - block_row) * (bucket / 4);
 #pragma unroll
-    for (int i = 0; i < kMostQuads / kThreads; ++i) {
-      const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
-      if (quad < quads) scratch[quad] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int of_block = 0; of_block < Shares::kHeads; ++of_block) {
+      const std::int64_t range_row = (block.head + of_block) * p.scratch_rows + sequence.scratch_row + block_row;
+      auto* scratch = reinterpret_cast<float4*>(p.d_q_scratch + range_row * bucket);
+#pragma unroll
+      for (int i = 0; i < kMostQuads / kThreads; ++i) {
+        const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
+        if (quad < quads) scratch[quad] = {0.0f, 0.0f, 0.0f, 0.0f};
+      }
     }
   }
 
@@ -139,7 +153,7 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
   float dots[kRowsPerThread];
 #pragma unroll
   for (int i = 0; i < kRowsPerThread; ++i) dots[i] = dot_eight<Type>(out[i], d_out[i]);
-  const float sum = sum_of_own_row<Lanes>(dots, part);
+  const float sum = sum_of_own_row<kLanes>(dots, part);
   if (!owns_row) return;
   // An empty row has no probability: exp2(s - inf) = 0, whatever O holds.
   // So has one whose scores are all near the lowest float.
@@ -171,7 +185,7 @@ constexpr int kBlocks = 5;
 
 /// The main kernel's tickets begin anew. `kTable`: the first block writes the work table of the main kernel, which
 /// takes longer than a block of rows.
-template <DataType Type, int Lanes, bool kTable>
+template <DataType Type, class Shares, bool kTable>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
@@ -185,39 +199,43 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       return;
     }
   }
-  if (preprocess_blocks<Lanes>(p) != 0)
-    preprocess_block<Type, Lanes>(p, bucket, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0));
+  if (Shares::blocks(p) != 0)
+    preprocess_block<Type, Shares>(p, bucket, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0));
   // So that this kernel is not done before its predecessor, for which the next one does not wait.
   if (!kTable && blockIdx.x == 0) wait_for_predecessor();
 }
 
-template <DataType Type, int Lanes>
+template <DataType Type, class Shares>
 cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool early,
                               cudaStream_t stream) {
   const unsigned blocks = part == PreprocessPart::table ? 0
-                                                        : static_cast<unsigned>(preprocess_blocks<Lanes>(p)) *
-                                                              static_cast<unsigned>(p.batch * p.heads);
+                                                        : static_cast<unsigned>(Shares::blocks(p)) *
+                                                              static_cast<unsigned>(p.batch * p.heads / Shares::kHeads);
   if (p.work != nullptr && part != PreprocessPart::rows)
-    return launch_kernel(preprocess_kernel<Type, Lanes, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
+    return launch_kernel(preprocess_kernel<Type, Shares, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
                          stream, p, bucket);
   if (part == PreprocessPart::table || (blocks == 0 && p.ticket == nullptr)) return cudaSuccess;
-  return launch_kernel(preprocess_kernel<Type, Lanes, false>, Grid(std::max(blocks, 1u)).launched_early(early),
+  return launch_kernel(preprocess_kernel<Type, Shares, false>, Grid(std::max(blocks, 1u)).launched_early(early),
                        kThreads, 0, stream, p, bucket);
 }
 
 template <DataType Type>
 cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, PreprocessPart part, bool early,
                               cudaStream_t stream) {
-  if (bucket <= 32) return launch_preprocess<Type, 4>(p, bucket, part, early, stream);
-  if (bucket <= 64) return launch_preprocess<Type, 8>(p, bucket, part, early, stream);
-  if (bucket <= 128) return launch_preprocess<Type, 16>(p, bucket, part, early, stream);
-  return launch_preprocess<Type, 32>(p, bucket, part, early, stream);
+  if (bucket <= 32 && p.heads % ShortRowsOfHeads::kHeads == 0)
+    return launch_preprocess<Type, ShortRowsOfHeads>(p, bucket, part, early, stream);
+  if (bucket <= 32) return launch_preprocess<Type, RowShares<4, 1>>(p, bucket, part, early, stream);
+  if (bucket <= 64) return launch_preprocess<Type, RowShares<8, 1>>(p, bucket, part, early, stream);
+  if (bucket <= 128) return launch_preprocess<Type, RowShares<16, 1>>(p, bucket, part, early, stream);
+  return launch_preprocess<Type, RowShares<32, 1>>(p, bucket, part, early, stream);
 }
 
 template <DataType Type, bool kTable>
 cudaError_t load_preprocess_kernels() {
-  return load_kernels(preprocess_kernel<Type, 4, kTable>, preprocess_kernel<Type, 8, kTable>,
-                      preprocess_kernel<Type, 16, kTable>, preprocess_kernel<Type, 32, kTable>);
+  return load_kernels(
+      preprocess_kernel<Type, ShortRowsOfHeads, kTable>, preprocess_kernel<Type, RowShares<4, 1>, kTable>,
+      preprocess_kernel<Type, RowShares<8, 1>, kTable>, preprocess_kernel<Type, RowShares<16, 1>, kTable>,
+      preprocess_kernel<Type, RowShares<32, 1>, kTable>);
 }
 
 }  // namespace

@@ -28,6 +28,56 @@ struct OrderProblem {
 /// Tiles that are sorted; the others, of longer sequences, stay in their strata.
 constexpr int kMostSortedTiles = 2048;
 
+/// What keys span, in query atoms from the first to the last active one, as far as it says how many tiles any order of
+/// them has. A tile has what the longest of its 128 keys spans, so that all tiles have a 128th of the sum of all keys'
+/// spans at least. Where few keys span much, as the first ones of a window with sinks do, more follows from spans of
+/// which none counts for more than a clip, and from what the longest key's tile has beyond that.
+class Spans {
+ public:
+  __device__ __forceinline__ void add(int span) {
+    sum_ += span;
+#pragma unroll
+    for (int i = 0; i < kClips; ++i) clipped_[i] += min(span, clip(i));
+    longest_ = max(longest_, span);
+  }
+  /// Those of a warp's lanes. All lanes of the warp.
+  __device__ __forceinline__ Spans of_warp() const {
+    Spans all{};
+    all.sum_ = __reduce_add_sync(0xffffffffu, sum_);
+#pragma unroll
+    for (int i = 0; i < kClips; ++i) all.clipped_[i] = __reduce_add_sync(0xffffffffu, clipped_[i]);
+    all.longest_ = __reduce_max_sync(0xffffffffu, longest_);
+    return all;
+  }
+  /// The tiles that the keys of all these, one a lane, have at least. All lanes of the warp.
+  __device__ __forceinline__ static std::int64_t least_tiles(const Spans& of_lane) {
+    const int longest = __reduce_max_sync(0xffffffffu, of_lane.longest_);
+    std::int64_t least = tiles_of(of_lane.sum_);
+#pragma unroll
+    for (int i = 0; i < kClips; ++i) least = max(least, tiles_of(of_lane.clipped_[i]) + max(longest - clip(i), 0));
+    return least;
+  }
+
+ private:
+  static constexpr int kClips = 2;
+  /// What the keys of windows of 700 and of 1400 queries span. Of longer ones the sinks are too few tiles to matter.
+  __device__ __forceinline__ static constexpr int clip(int i) {
+    return 12 << i;
+  }
+
+  /// A 128th of all lanes' sums.
+  __device__ __forceinline__ static std::int64_t tiles_of(std::uint32_t sum) {
+    const std::int64_t all =
+        (std::int64_t{__reduce_add_sync(0xffffffffu, sum >> 16)} << 16) + __reduce_add_sync(0xffffffffu, sum & 0xffffu);
+    return (all + kStratumTileKeys - 1) / kStratumTileKeys;
+  }
+
+  // Without initial values, which shared memory cannot have: Spans{} has none yet.
+  std::uint32_t sum_;
+  std::uint32_t clipped_[kClips];
+  int longest_;
+};
+
 /// What a CTA shares, beside the lists of keys where these fit, which begin behind it at a multiple of 16 bytes.
 struct alignas(16) OrderState {
   DigitCounters counters;
@@ -35,7 +85,7 @@ struct alignas(16) OrderState {
   std::uint8_t tile_lengths[kMostSortedTiles];  ///< in levels, less 1
   std::uint16_t sorted_tiles[kMostSortedTiles];
   std::int32_t natural_tiles[kSortWarps];  ///< that each warp counted
-  std::int32_t spanned[kSortWarps];        ///< query atoms from the first to the last active one, of a warp's keys
+  Spans spans[kSortWarps];                 ///< of each warp's keys
   std::int32_t ordered_tiles;
 };
 
@@ -43,8 +93,8 @@ struct alignas(16) OrderState {
 template <class Coded>
 using KeyLists = Coded* const (&)[2];
 
-/// Writes the coded active keys of one mask to the list, in their order, and adds up what each warp's span. Returns how
-/// many there are.
+/// Writes the coded active keys of one mask to the list, in their order, and each warp's spans. Returns how many there
+/// are.
 template <class Coded>
 __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderProblem& p, const std::int32_t* from_end,
                                                 const std::int32_t* ends, Coded* list) {
@@ -53,7 +103,7 @@ __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderPr
   static_assert(kUnroll * kSortWarps <= kDigits && kSortWarps == 32);
   const int warp = uniform_warp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  int spanned = 0;
+  Spans spans{};
   int count = 0;
   for (int base = 0, round = 0; base < p.keys; base += kUnroll * kSortThreads, ++round) {
     int first[kUnroll], end[kUnroll];
@@ -63,6 +113,8 @@ __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderPr
       end[j] = key < p.keys ? ends[key] : 0;
       first[j] = p.query_atoms - (key < p.keys ? from_end[key] : 0);
     }
+#pragma unroll
+    for (int j = 0; j < kUnroll; ++j) spans.add(end[j] != 0 ? end[j] - first[j] : 0);
     // Those of the round before may still be read.
     std::int32_t* const counts = state.counters.of_warps[round % 2];
 #pragma unroll
@@ -80,12 +132,11 @@ __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderPr
       count += __reduce_add_sync(0xffffffffu, of_warp);
       if (end[j] == 0) continue;
       const int key = base + j * kSortThreads + static_cast<int>(threadIdx.x);
-      spanned += end[j] - first[j];
       list[place] = coded_value<Coded>(key, levels.code(first[j], end[j] - 1));
     }
   }
-  spanned = __reduce_add_sync(0xffffffffu, spanned);
-  if (lane == 0) state.spanned[warp] = spanned;
+  spans = spans.of_warp();
+  if (lane == 0) state.spans[warp] = spans;
   return count;
 }
 
@@ -249,13 +300,11 @@ __global__ void __launch_bounds__(kSortThreads)
   if (thread % 32 == 0) state.natural_tiles[thread / 32] = tiles_of_warp;
   __syncthreads();
   const int natural_tiles = __reduce_add_sync(0xffffffffu, state.natural_tiles[thread % 32]);
-  std::int64_t spanned = 0;
-  for (const std::int32_t of_warp : state.spanned) spanned += of_warp;
   const auto write_own_order = [&] {
     write_order(
         state, p, p.keys, [](int slot) { return slot; }, from_end, ends, own_keys, own_ranges);
   };
-  if (const std::int64_t least = (spanned + kCountedTileKeys - 1) / kCountedTileKeys;
+  if (const std::int64_t least = Spans::least_tiles(state.spans[thread % 32]);
       p.may_keep_natural && keeps_own_order(natural_tiles, least)) {
     write_own_order();
     if (thread == 0) orders[mask_index] = {p.keys, 1, natural_tiles, static_cast<std::int32_t>(least)};
