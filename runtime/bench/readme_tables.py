@@ -116,6 +116,29 @@ def utilisation():
     return table("d | tensor pipe | shared memory | L2 | DRAM | issue slots", rows)
 
 
+def side_kernels():
+    names = {"preprocess_kernel": "D, zeros for dQ", "convert_gradients_kernel": "dQ to 16 bits", "round_bias_gradient_kernel": "dBias",
+             "reduce_bias_gradient_kernel": "dBias, sums", "reduce_d_key_value_kernel": "dK and dV, sums", "key_rows_kernel": "a plan's first pass",
+             "pack_mask_kernel": "a natural plan's pass"}
+    measured = results("side_kernels/h200")
+    rows = [f"{names[result['kernel']]} | {result['problem']} | {result['bytes'] / 1e6:.0f} | {result['us']:.1f} | {100 * result['of_copy']:.0f} %"
+            for name in names for result in measured["results"] if result["kernel"] == name]
+    return table(f"kernel | problem | MB | us | of the copy's {measured['copy_gb_per_s']:.0f} GB/s", rows)
+
+
+def plans():
+    measured = results("h200_plans")
+    copy = measured["ceilings"]["copy_gb_per_s"]
+    rows = []
+    for result in measured["results"]:
+        problem, mask = result["problem"].rsplit(" mask=", 1)
+        f = fields(problem)
+        mask_bytes = f["b"] * f.get("hk", f["h"]) * f["s"] ** 2
+        plan_ms = result["plan"]["ms"]
+        rows.append(f"{problem} | {mask} | {mask_bytes / 1e6:.0f} | {plan_ms:.4f} | {plan_ms / (mask_bytes / copy / 1e6):.2f}")
+    return table(f"problem | mask | MB | plan, ms | over one read of the mask at the copy's {copy:.0f} GB/s", rows)
+
+
 def features():
     ms = {result["problem"]: result["ms"] for result in results("h200_features")["results"]}
 
@@ -222,7 +245,8 @@ def commits():
     names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_ampere_others": "its other problems",
              "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
              "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
-             "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots"}
+             "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots",
+             "h200_plans": "plans", "side_kernels/h200": "the kernels around the main one"}
     unnamed = {path.stem for path in RESULTS.glob("*.json") if "flash_dmattn" not in path.stem} - names.keys()
     if unnamed:
         sys.exit(f"readme_tables.py: commits() does not say what {', '.join(sorted(unnamed))} measured")
@@ -247,7 +271,7 @@ def samples(names):
     return f"\nThey are medians of {first} timings" + "".join(f", of {count} in {', '.join(of_count[count])}" for count in others) + "."
 
 
-TABLES = [commits, dense, ampere, ampere_others, dynamic, sparse, utilisation, features, tile_bias, small, build, host]
+TABLES = [commits, dense, ampere, ampere_others, dynamic, plans, sparse, utilisation, side_kernels, features, tile_bias, small, build, host]
 
 
 def main():

@@ -21,22 +21,25 @@ from ncu_metrics import kernel_metrics
 
 METRICS = {"ns": "gpu__time_duration.sum", "dram_bytes": "dram__bytes.sum", "l2_sectors": "lts__t_sectors_srcunit_tex.sum"}
 SECTOR = 32  # bytes
-KERNELS = "preprocess_kernel|convert_gradients_kernel|(round|reduce)_bias_gradient_kernel|reduce_d_key_value_kernel|key_rows_kernel|pack_mask_kernel"
-LAUNCHES = 12  # of all these kernels together, of which the median of each counts
+LAUNCHES = 12  # of all of a problem's kernels together, of which the median of each counts
 LEAST_BYTES = 32e6
 
-PROBLEMS = [
-    # D, the zeros of dQ and its conversion, by head dim.
-    "b=1 h=64 d=32 s=16384", "b=32 h=64 d=32 s=8192", "b=1 h=32 d=64 s=16384", "b=2 h=21 d=96 s=8192", "b=2 h=16 d=128 s=8192",
-    "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192",
-    # A key bias's gradient of one, 8 and 64 heads to an element, and that of a tile bias in float32.
-    "b=64 h=1024 d=32 s=1024 bias=key", "b=64 h=1024 hk=128 d=32 s=1024 bias=key", "b=64 h=1024 hk=16 d=32 s=1024 bias=key",
-    "b=1 h=8 hk=2 d=64 s=4096 bias=tile deterministic",
-    # dK and dV of heads that share a KV head, where a KV head has several items.
-    "b=1 h=128 hk=1 d=128 s=2048", "b=1 h=64 hk=1 d=256 s=2048",
-    # A plan's first pass.
-    "b=1 h=4 d=128 s=8192 mask=random:0.5", "b=1 h=1 d=64 s=32768 mask=random:0.5", "b=2 h=4 d=128 s=8192 mask=window:512",
-]
+AROUND_QUERIES = "preprocess_kernel|convert_gradients_kernel"
+BIAS_GRADIENT = "(round|reduce)_bias_gradient_kernel"
+KEY_SUMS = "reduce_d_key_value_kernel"
+MASK_READERS = "key_rows_kernel|pack_mask_kernel"
+# What is timed of which problems. The kernel of D and dQ's zeros of a problem with a mask waits for the plan: it is no measure of itself.
+PROBLEMS = {
+    AROUND_QUERIES: ["b=1 h=64 d=32 s=16384", "b=32 h=64 d=32 s=8192", "b=64 h=1024 d=32 s=1024", "b=1 h=32 d=64 s=16384",
+                     "b=2 h=21 d=96 s=8192", "b=2 h=16 d=128 s=8192", "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192"],
+    # A key bias's, of one, 8 and 64 heads to an element, and a tile bias's in float32.
+    BIAS_GRADIENT: ["b=64 h=1024 d=32 s=1024 bias=key", "b=64 h=1024 hk=128 d=32 s=1024 bias=key", "b=64 h=1024 hk=16 d=32 s=1024 bias=key",
+                    "b=1 h=8 hk=2 d=64 s=4096 bias=tile deterministic"],
+    # Of heads that share a KV head, where it has several items: one a head with a tile bias.
+    KEY_SUMS: ["b=2 h=32 hk=8 d=128 s=4096 bias=tile", "b=1 h=32 hk=8 d=64 s=8192 bias=tile", "b=1 h=128 hk=1 d=128 s=2048",
+               "b=1 h=64 hk=1 d=256 s=2048"],
+    MASK_READERS: ["b=1 h=4 d=128 s=8192 mask=random:0.5", "b=1 h=1 d=64 s=32768 mask=random:0.5", "b=2 h=4 d=128 s=8192 mask=window:512"],
+}
 
 
 def shape(problem):
@@ -53,22 +56,22 @@ def bytes_of(kernel, problem, counted):
         return queries * (2 + 2 + 4)
     if kernel == "convert_gradients_kernel":  # float32 to 16 bits
         return queries * (4 + 2)
-    if kernel == "reduce_d_key_value_kernel":
+    if kernel == KEY_SUMS:
         # How many items a KV head has is the library's choice: what the L2 cache was asked for.
         return int(counted["l2_sectors"]) * SECTOR
-    if kernel in ("key_rows_kernel", "pack_mask_kernel"):  # a byte a pair
+    if kernel in MASK_READERS.split("|"):  # a byte a pair
         return b * hk * s * s
     if "bias=tile" in problem:
         return b * s * s * (h * 4 + hk * 2)
     return b * s * (h * 4 + hk * 2)
 
 
-def measure(bench, problem, copy):
-    """What each of the problem's kernels takes."""
+def measure(bench, problem, kernels, copy):
+    """What each of these kernels of the problem takes."""
     of_kernel = {}
     command = [bench, "--problem", problem, "--samples", "3"]
-    for name, counted in kernel_metrics(command, METRICS, KERNELS, skip=4, count=LAUNCHES):
-        of_kernel.setdefault(re.search(KERNELS, name).group(), []).append(counted)
+    for name, counted in kernel_metrics(command, METRICS, kernels, skip=4, count=LAUNCHES):
+        of_kernel.setdefault(re.search(kernels, name).group(), []).append(counted)
     results = []
     for kernel, launches in sorted(of_kernel.items()):
         counted = {metric: statistics.median(launch[metric] for launch in launches) for metric in METRICS}
@@ -98,13 +101,14 @@ def main():
     """Parses the command line, measures, prints, writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bench", required=True, help="flashdma-bench")
-    parser.add_argument("--problem", action="append", help="one problem, as text (default: those of PROBLEMS)")
+    parser.add_argument("--problem", action="append", help="all these kernels of one problem, as text (default: PROBLEMS)")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--json", help="write the figures to this file")
     arguments = parser.parse_args()
     copy = copy_speed(arguments.bench)
     print(f"a copy: {copy:.0f} GB/s")
-    results = [result for problem in arguments.problem or PROBLEMS for result in measure(arguments.bench, problem, copy)]
+    measured = {"|".join(PROBLEMS): arguments.problem} if arguments.problem else PROBLEMS
+    results = [result for kernels, problems in measured.items() for problem in problems for result in measure(arguments.bench, problem, kernels, copy)]
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump({"benchmark": "side kernels", "commit": arguments.commit, "copy_gb_per_s": copy, "metrics": METRICS, "results": results},
