@@ -34,6 +34,28 @@ TEST_CASE("odd and even shapes", "[shapes]") {
   }
 }
 
+// What comes before the main kernel takes short rows of four heads at a time, where there are so many.
+TEST_CASE("short rows of heads by fours and of others", "[shapes]") {
+  int turn = 0;
+  for (int head_dim : {8, 24, 32})
+    for (int heads : {4, 6, 8})
+      for (bool packed : {false, true}) {
+        ProblemSpec spec;
+        spec.head_dim = head_dim;
+        spec.data_type = turn % 2 == 0 ? FLASHDMA_BWD_BF16 : FLASHDMA_BWD_FP16;
+        spec.heads = heads;
+        spec.heads_kv = turn % 3 == 0 ? heads / 2 : heads;
+        spec.batch = 2;
+        spec.seqlen_q = turn % 4 < 2 ? 65 : 201;
+        spec.seqlen_k = 70;
+        if (packed) spec.lengths_q = {0, 130, 17, 64}, spec.lengths_k = {20, 70, 33, 64};
+        spec.causal = heads == 6;
+        if (turn % 3 == 1) spec.mask = {.structure = MaskStructure::bernoulli, .shape = {.heads = PairHeads::kv}};
+        check_problem(spec);
+        ++turn;
+      }
+}
+
 TEST_CASE("many heads and batches", "[shapes]") {
   ProblemSpec spec;
   spec.batch = 5;

@@ -184,6 +184,9 @@ inline int min(int a, int b) {
 inline int max(int a, int b) {
   return std::max(a, b);
 }
+inline std::int64_t max(std::int64_t a, std::int64_t b) {
+  return std::max(a, b);
+}
 
 namespace flashdma_bwd {
 
