@@ -6,7 +6,7 @@
     measure_results.py --bench PATH --commit COMMIT --part features --part small
     measure_results.py --list
 
-The first form measures the parts of the library's own table, some three minutes on an H200; the second also those of the Ampere family,
+The first form measures the parts of the library's own table, some four minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
 fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
 `utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
