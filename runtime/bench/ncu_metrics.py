@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 
-def kernel_metrics(command, metrics, kernels, skip, count, options=()):
+def kernel_metrics(command, metrics, kernels, skip, count):
     """Of `count` launches of kernels whose name matches `kernels`, behind `skip` of them: (name, {name of a metric: its figure}) each.
 
     `metrics`: ncu's name of each. Ends the program where ncu has no launch or no figure.
     """
-    run = subprocess.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", *options, "--metrics",
+    run = subprocess.run(["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics",
                           ",".join(metrics.values()), "--kernel-name", f"regex:{kernels}", "--launch-skip", str(skip),
                           "--launch-count", str(count), *command], check=False, capture_output=True, text=True)
     lines = [line for line in run.stdout.splitlines() if line.startswith('"')]
