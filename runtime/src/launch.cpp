@@ -393,7 +393,6 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
   p.leaves_out_halves = tile.skip_empty_halves;
   p.running = std::max(device.sm_count * blocks_per_multiprocessor(config, device) / blocks_per_item(tile), 1);
   p.overhead = overhead_in_steps(tile.block_m, tile.block_n, config.head_dim);
-  p.gradient_scale = p.scale / d_score_scale(config);
   if (p.softcap != 0) {
     const double quotient = double{p.scale} / double{p.softcap};
     p.tanh_up_to_sixth = tanh_up_to_sixth(quotient, double{tanh_scale(config)});

@@ -205,20 +205,18 @@ TEST_CASE("LSE and D are terms of products where there is room for them") {
   CHECK(hopper_shared_memory(config).statistics == (config.tile.q_stages + config.tile.do_stages) * 64 * 4);
 }
 
-TEST_CASE("dS is larger than the gradient of the scores where a softcap's weights are kept as fp16 and bf16 holds it") {
-  KernelConfig config{Architecture::sm90, 64, DataType::bf16, BiasKind::none, true, hopper_tile()};
-  config.tile.block_m = 128;
+TEST_CASE("a softcap's weights are handed over as fp16 by pairs of CTAs without a bias alone") {
+  KernelConfig config{Architecture::sm90, 256, DataType::bf16, BiasKind::none, true, hopper_tile()};
+  config.tile.cta_pair = true;
   const auto scale = [&](auto&& change) {
     KernelConfig changed = config;
     change(changed);
-    return d_score_scale(changed);
+    return tanh_scale(changed);
   };
-  CHECK(scale([](KernelConfig&) {}) == kPackedWeightScale);
-  CHECK(scale([](KernelConfig& c) { c.data_type = DataType::fp16; }) == 1.0f);  // whose largest is 65504
+  CHECK(scale([](KernelConfig&) {}) * scale([](KernelConfig&) {}) == kPackedWeightScale);
   CHECK(scale([](KernelConfig& c) { c.softcap = false; }) == 1.0f);
   CHECK(scale([](KernelConfig& c) { c.bias = BiasKind::key_vector; }) == 1.0f);
-  CHECK(scale([](KernelConfig& c) { c.tile.block_m = 64; }) == 1.0f);
-  CHECK(scale([](KernelConfig& c) { c.tile.cta_pair = true; }) == 1.0f);
+  CHECK(scale([](KernelConfig& c) { c.tile.cta_pair = false; }) == 1.0f);
   CHECK(scale([](KernelConfig& c) { c.tile.family = KernelFamily::ampere; }) == 1.0f);
 }
 

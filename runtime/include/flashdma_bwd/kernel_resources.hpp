@@ -104,24 +104,16 @@ constexpr bool has_statistic_terms(const KernelConfig& config) {
          (config.head_dim == 64 || config.head_dim == 128) && !no_room;
 }
 
-/// Whether a softcap's weights P (1 - tanh^2), which are at most 1, are kept as fp16 until they multiply dP - D: where
-/// there are no registers for them else.
+/// Whether a softcap's weights P (1 - tanh^2), which are at most 1, are handed over as fp16, from one warpgroup of a pair
+/// of CTAs to the other.
 constexpr bool packs_weights(const KernelConfig& config) {
   const TileConfig& tile = config.tile;
-  return tile.family == KernelFamily::hopper && config.softcap && config.bias == BiasKind::none &&
-         (tile.cta_pair || tile.block_m == 128);
+  return tile.family == KernelFamily::hopper && config.softcap && config.bias == BiasKind::none && tile.cta_pair;
 }
 /// What they are multiplied by then, so that small ones keep its precision, and what tanh is, for the slopes.
 inline constexpr float kPackedWeightScale = 16384.0f;
 constexpr float tanh_scale(const KernelConfig& config) {
   return packs_weights(config) ? 128.0f : 1.0f;
-}
-
-/// What a kernel's dS is larger by than the gradient of the scores: that of weights kept as fp16, where dS as bf16 has
-/// the range for it, so that no instruction a score undoes it.
-constexpr float d_score_scale(const KernelConfig& config) {
-  return packs_weights(config) && !config.tile.cta_pair && config.data_type == DataType::bf16 ? kPackedWeightScale
-                                                                                              : 1.0f;
 }
 
 /// What compute capability 9.0 gives a block.

@@ -51,7 +51,7 @@ __device__ __forceinline__ void convert_d_query(const BackwardParameters& p, int
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      words[half][atom] = pack<Type>(v[half * 2] * p.gradient_scale, v[half * 2 + 1] * p.gradient_scale);
+      words[half][atom] = pack<Type>(v[half * 2] * p.scale, v[half * 2 + 1] * p.scale);
   }
   const int column = group * 32 + lane % 4 * 8;
 #pragma unroll

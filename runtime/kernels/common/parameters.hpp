@@ -108,8 +108,7 @@ struct BackwardParameters {
   // Of a score, which they multiply by that; times the kernel's tanh_scale().
   TanhPolynomial<2> tanh_up_to_sixth;
   TanhPolynomial<3> tanh_up_to_third;
-  float gradient_scale = 0;  ///< what makes dQ and dK of their products: the scale over the kernel's d_score_scale()
-  float score_log2 = 0;      ///< log2(e) times the softcap, or times the scale where there is none
+  float score_log2 = 0;  ///< log2(e) times the softcap, or times the scale where there is none
 
   // Which pairs are visible: query i sees keys in [i + delta - window_left, i + delta + window_right], where
   // delta = position_delta, plus seqlen_k - seqlen_q of the sequence itself if `delta_from_lengths`.

@@ -169,12 +169,6 @@ __device__ __forceinline__ std::uint32_t min_f16x2(std::uint32_t a, std::uint32_
   return smaller;
 }
 
-/// An addition that stays where it is written, whatever its operands are.
-__device__ __forceinline__ std::uint32_t add_u32(std::uint32_t a, std::uint32_t b) {
-  asm volatile("add.u32 %0, %0, %1;\n" : "+r"(a) : "r"(b));
-  return a;
-}
-
 /// 2^x; 0 for -inf.
 __device__ __forceinline__ float ex2(float x) {
   float y;

@@ -60,13 +60,11 @@ class Consumer {
   /// Whether the products subtract D, and whether they subtract LSE.
   static constexpr bool kDotTerms = G::kStatisticTerms;
   static constexpr bool kLseTerms = kDotTerms && !kSoftcap;
-  /// Whether the weights that scores become are packed at once: with 128 queries there are no registers for P beside
-  /// them else.
-  static constexpr bool kWeightsPacked = kScaledWeights<kConfig>;
-  static constexpr float kDScoreScale = d_score_scale(kConfig);
-  static_assert(kWeightsPacked || kDScoreScale == 1.0f);
   static constexpr int kM = G::kM;
   static constexpr int kD = G::kD;
+  /// Whether scores become tanh under dP's products, and P and dS together behind them: with 128 queries and a softcap
+  /// there are no registers for both P and its weights meanwhile (NOTES.md).
+  static constexpr bool kTanhFirst = kSlopeTaken && kM == 128;
 
   using Scores = float[kM / 2];
   using KeyGradient = float[kD / 2];
@@ -86,7 +84,15 @@ class Consumer {
   /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
   /// no registers for it.
-  static constexpr bool kPackEarly = kSlopeTaken || (kM == 64 && kD <= 96);
+  static constexpr bool kPackEarly = !kTanhFirst && (kSlopeTaken || (kM == 64 && kD <= 96));
+  /// Of a lane's scores, those that become probabilities under dP's products. The others wait as exponents, so that
+  /// their exponentials run under the multiplications behind these products, which nothing else hides: with 128
+  /// queries, where a step's chain binds, and no sums of a bias's gradient (NOTES.md).
+  static constexpr int kEarlyProbabilities =
+      kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? kM / 2 * 3 / 4 : kM / 2;
+  static constexpr bool kSomeLate = kEarlyProbabilities < kM / 2;
+  /// Whether P and dS are packed when all of either is there.
+  static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
   using DScoreRing = RingPosition<G::kDScoreStages>;
   using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
@@ -481,6 +487,15 @@ class Consumer {
     if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
 
     ptx::wgmma_wait_group<1>();
+    if constexpr (kTanhFirst) {
+      with_tanh<kConfig>(p, scores, [&](auto&& tanh) {
+#pragma unroll
+        for (int e = 0; e < kM / 2; ++e) scores[e] = tanh(scores[e]);
+      });
+      partial_ = is_partial(info);
+      ptx::wgmma_wait_group<0>();
+      return;
+    }
     if constexpr (kLseTerms)
       finish_probabilities(i, Absent{}, bias, scores, probabilities);
     else if constexpr (kLseInRegisters)
@@ -494,7 +509,11 @@ class Consumer {
       partial_ = overflowed(scores);
     else
       partial_ = bias_masks || (kFactsFirst ? step_.partial : is_partial(info));
-    if (partial_) hide(i, scores, probabilities, mask, info);
+    if (partial_)
+      hide(i, mask, info, [&](int e) {
+        scores[e] = e < kEarlyProbabilities ? 0.0f : -INFINITY;
+        if constexpr (kSlopeTaken) clear_packed(probabilities, e);
+      });
     if constexpr (kPackEarly && !kSlopeTaken) pack_probabilities(scores, probabilities);
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64 && !kDotTerms) row_dot_ = row_dot_address(i);
@@ -526,27 +545,27 @@ class Consumer {
             pack<kType>(probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]);
   }
 
-  /// Makes an operand of words that come round the loop and were packed while products were in flight. As they are,
-  /// ptxas finds no registers for them beside the accumulators (C7512), so each takes an addition of a 0 that it cannot
-  /// know.
-  __device__ __forceinline__ void renew(Operand& operand) const {
-    const std::uint32_t zero = __float_as_uint(p.softcap) >> 31;  // its sign: a softcap is positive
-#pragma unroll
-    for (int k = 0; k < kM / 16; ++k)
-#pragma unroll
-      for (int w = 0; w < 4; ++w) operand[k][w] = ptx::add_u32(operand[k][w], zero);
-  }
-
   /// dS, and the products that take it. On return dV's and dK's are in flight. `last_slot`: of the item of the step
   /// before. Returns whether the next step's queries have come, and are seen by some key of the warpgroup's; where
   /// steps are left out the same for all lanes.
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
                                             Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
-    if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
-    if constexpr (kWeightsPacked) renew(probabilities);
     Operand d_scores;
     KeySums sums;
-    differentiate(i, probability, d_score, d_scores, sums);
+    if constexpr (kPacksLast) {
+      differentiate_in_place(i, probability, d_score);
+      pack_probabilities(probability, probabilities);
+      // What a P of 0 was multiplied by may have been infinite: a masked key's values.
+      if (kSomeLate && partial_) {
+#pragma unroll
+        for (int e = 0; e < kM / 2; ++e)
+          if (probability[e] == 0.0f) d_score[e] = 0.0f;
+      }
+      pack_probabilities(d_score, d_scores);
+    } else {
+      if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
+      differentiate(i, probability, d_score, d_scores, sums);
+    }
     const bool d_scores_came = store_d_scores(i, d_scores, sums);
 
     if constexpr (kAddsDQuery)
@@ -620,9 +639,9 @@ class Consumer {
   template <class Bias, class Lse>
   __device__ __forceinline__ bool take_bias(Bias& bias, const Lse& lse, Scores& s) {
     if constexpr (kSoftcap)
-      exponentiate<kConfig>(p, s, lse, Absent{}, bias, slope_, Absent{});
+      exponentiate<kConfig>(p, s, lse, Absent{}, bias, slope_);
     else
-      exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{}, Absent{});
+      exponentiate<kConfig>(p, s, lse, Absent{}, bias, Absent{});
     // The vote takes all lanes' biases: behind it the warp has read what its gradient will take the place of.
     const bool masked = __any_sync(0xffffffffu, bias.masks());
     if (masked) bias.hide(s);
@@ -644,14 +663,12 @@ class Consumer {
       return take_bias(bias, lse, s);
     } else {
       const auto with_bias = [&](auto&& bias) {
-        if constexpr (kWeightsPacked)
-          exponentiate<kConfig>(p, s, lse, bias, Absent{}, probabilities, weights_);
-        else if constexpr (kSlopeTaken)
-          exponentiate<kConfig>(p, s, lse, bias, Absent{}, probabilities, Absent{});
+        if constexpr (kSlopeTaken)
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, probabilities);
         else if constexpr (kSoftcap)
-          exponentiate<kConfig>(p, s, lse, bias, Absent{}, slope_, Absent{});
+          exponentiate<kConfig>(p, s, lse, bias, Absent{}, slope_);
         else
-          exponentiate<kConfig>(p, s, lse, bias, Absent{}, Absent{}, Absent{});
+          exponentiate<kConfig, kEarlyProbabilities>(p, s, lse, bias, Absent{}, Absent{});
       };
       if constexpr (kKeyBias) {
         if constexpr (kLse == LseWay::product_before_d_probability)
@@ -675,17 +692,10 @@ class Consumer {
                 warp(), lane());
   }
 
-  /// Clears the probabilities of the pairs of step i that are not visible.
-  __device__ __forceinline__ void hide(int i, Scores& probability, Operand& probabilities, Mask& mask,
-                                       const ItemStep& info) {
+  /// Calls clear(e) for the pairs of step i that are not visible. `mask`: its bits where they are asked for early.
+  template <class Clear>
+  __device__ __forceinline__ void hide(int i, Mask& mask, const ItemStep& info, Clear&& clear) {
     const KeyItem& item = state.items[slot_];
-    const auto clear = [&](int e) {
-      if constexpr (kWeightsPacked)
-        clear_packed(weights_, e);
-      else
-        probability[e] = 0.0f;
-      if constexpr (kSlopeTaken) clear_packed(probabilities, e);
-    };
     if (kFactsAhead ? step_.in_words : info.mask_words != nullptr) {
 #pragma unroll
       for (int part = 0; part < kM / 64; ++part) {
@@ -710,6 +720,48 @@ class Consumer {
     }
   }
 
+  /// dP less D, which products may have subtracted.
+  static __device__ __forceinline__ float less_dot(float d_probability, float dot) {
+    return kDotTerms ? d_probability : d_probability - dot;
+  }
+
+  /// What scores of step i have become under dP's products, and dP, to P and dS, in place. A step's masked pairs are
+  /// hidden where that is not done under the products.
+  __device__ __forceinline__ void differentiate_in_place(int i, Scores& s, Scores& d) {
+    static_assert(!kTanhFirst || kTanhScale<kConfig> == 1.0f);
+    [[maybe_unused]] const std::uint32_t row_dot = kDotTerms ? 0 : row_dot_address(i);
+    [[maybe_unused]] const std::uint32_t zero = __float_as_uint(p.softcap) >> 31;  // its sign: a softcap is positive
+#pragma unroll
+    for (int j = 0; j < kM / 8; ++j) {
+      float2 lse{}, dot{};
+      if constexpr (!kDotTerms) dot = ptx::ld_shared_v2(row_dot + j * 32);
+      [[maybe_unused]] float to_log2 = p.score_log2;
+      if constexpr (kTanhFirst) {
+        if constexpr (kDotTerms)
+          lse = lse_of(LseInTerms{lse_in_terms(i)}, j);
+        else
+          lse = lse_of(lse_address(i), j);
+        // Else ptxas has the exponentials behind all other arithmetic, which then hides none of their time: it does not
+        // know that nothing comes of the last ones here.
+        if (j > 0) to_log2 = __uint_as_float((__float_as_uint(s[j * 4 - 1]) & zero) | __float_as_uint(to_log2));
+      }
+#pragma unroll
+      for (int e = j * 4; e < j * 4 + 4; ++e) {
+        float slope = 1.0f;
+        if constexpr (kTanhFirst) {
+          slope -= s[e] * s[e];
+          s[e] = ptx::ex2(fmaf(s[e], to_log2, e % 2 == 0 ? -lse.x : -lse.y));
+        } else if (e >= kEarlyProbabilities) {
+          s[e] = ptx::ex2(s[e]);
+        }
+        d[e] = less_dot(d[e], e % 2 == 0 ? dot.x : dot.y) * slope * s[e];
+      }
+    }
+    if (!kTanhFirst || !partial_) return;
+    Mask mask;
+    hide(i, mask, step_info(i), [&](int e) { s[e] = d[e] = 0.0f; });
+  }
+
   /// dP to dS. `key_sums`: where the quad of lanes adds the sums of its keys.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores,
                                                 KeySums& key_sums) {
@@ -718,12 +770,11 @@ class Consumer {
     if (partial_) {
 #pragma unroll
       for (int e = 0; e < kM / 2; ++e)
-        if (kWeightsPacked ? (weights_[e / 8][e / 2 % 4] >> e % 2 * 16 & 0xffffu) == 0 : probability[e] == 0.0f) {
+        if (probability[e] == 0.0f) {
           d_score[e] = 0.0f;
           if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
-    constexpr float kUnscale = kWeightsPacked ? kDScoreScale / kPackedWeightScale : 1.0f;
     [[maybe_unused]] float2 total;  // read ahead of the arithmetic, which hides the time it takes
     if constexpr (kSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
     if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
@@ -736,13 +787,8 @@ class Consumer {
       if constexpr (!kDotTerms) column = ptx::ld_shared_v2(row_dot + j * 32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float2 weight = {probability[j * 4 + half * 2], probability[j * 4 + half * 2 + 1]};
-        if constexpr (kWeightsPacked) weight = unpack<DataType::fp16>(weights_[j / 2][j % 2 * 2 + half]);
-        const auto less_dot = [&](float d_probability, float dot) {
-          return kDotTerms ? d_probability * kUnscale : fmaf(d_probability, kUnscale, -dot * kUnscale);
-        };
-        const float dx = weight.x * less_dot(d_score[j * 4 + half * 2], column.x);
-        const float dy = weight.y * less_dot(d_score[j * 4 + half * 2 + 1], column.y);
+        const float dx = probability[j * 4 + half * 2] * less_dot(d_score[j * 4 + half * 2], column.x);
+        const float dy = probability[j * 4 + half * 2 + 1] * less_dot(d_score[j * 4 + half * 2 + 1], column.y);
         if constexpr (kSumsOfThreads || kSumsOfKeys) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
@@ -887,7 +933,7 @@ class Consumer {
   __device__ __forceinline__ void write_gradients(int i, KeyGradient& d_k, KeyGradient& d_v) {
     const KeyItem& item = state.items[slot_];
 #pragma unroll
-    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.gradient_scale;
+    for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
     if (is_added_up(item) &&
         !add_pieces<kD / 2, kLeavesOut>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
       return;
@@ -930,9 +976,8 @@ class Consumer {
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work
 
   // Softcap, where the scores do not take it: 1 - tanh^2, packed, which multiplies what is rounded to 16 bits right
-  // after; or their weights.
+  // after.
   std::uint32_t slope_[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
-  std::uint32_t weights_[kWeightsPacked ? kM / 16 : 1][4];
 };
 
 }  // namespace flashdma_bwd::hopper

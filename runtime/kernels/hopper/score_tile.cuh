@@ -5,6 +5,7 @@
 #pragma once
 
 #include <flashdma_bwd/kernel_resources.hpp>
+#include <limits>
 #include <type_traits>
 
 #include "common/item.cuh"
@@ -172,7 +173,7 @@ __device__ __forceinline__ void clear_packed(std::uint32_t (&packed)[Words][4], 
 template <KernelConfig kConfig>
 inline constexpr bool kScoresTakeSlope = (kConfig.softcap && kConfig.bias == BiasKind::none);
 
-/// Whether weights are made in the scale of those kept as fp16.
+/// Whether weights are made in the scale of those handed over as fp16.
 template <KernelConfig kConfig>
 inline constexpr bool kScaledWeights = packs_weights(kConfig);
 
@@ -203,15 +204,15 @@ __device__ __forceinline__ float2 lse_of(const LseInTerms& lse, int j) {
 /// Scores to probabilities: softcap, bias, exponential. `lse`: as lse_of() takes it; Absent: the products have
 /// subtracted it.
 /// `key_bias`: float[2] of the lane's two keys, in units of log2. `tile_bias`: BiasFragments. Softcap: `packed` become
-/// P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A operand, and `weights`,
-/// too, the weights in fp16. Each of these may be Absent. All lanes of the warp.
-template <KernelConfig kConfig, int Count, class Lse, class KeyBias, class TileBias, class Packed, class Weights>
+/// P or the slopes of pairs of queries, as kScoresTakeSlope has it, in the order of wgmma's A operand. Each of these
+/// may be Absent. Elements from kProbabilities on are left as exponents, in units of log2. All lanes of the warp.
+template <KernelConfig kConfig, int kProbabilities = std::numeric_limits<int>::max(), int Count, class Lse,
+          class KeyBias, class TileBias, class Packed>
 __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float (&s)[Count], const Lse& lse,
-                                             KeyBias&& key_bias, TileBias&& tile_bias, Packed&& packed,
-                                             Weights&& weights) {
+                                             KeyBias&& key_bias, TileBias&& tile_bias, Packed&& packed) {
   constexpr DataType kType = kConfig.data_type;
   constexpr bool kSoftcap = kConfig.softcap;
-  static_assert(kPresent<Packed> == kSoftcap && (!kPresent<Weights> || kScaledWeights<kConfig>));
+  static_assert(kPresent<Packed> == kSoftcap && (!kSoftcap || kProbabilities >= Count));
   // The slopes' scale is that of tanh, squared.
   constexpr float kOne = kSoftcap ? kTanhScale<kConfig> * kTanhScale<kConfig> : 1.0f;
   static_assert(!kScaledWeights<kConfig> || kOne == kPackedWeightScale);
@@ -241,17 +242,19 @@ __device__ __forceinline__ void exponentiate(const BackwardParameters& p, float 
           slope = {kOne - x * x, kOne - y * y};
         }
         if constexpr (kPresent<Lse> || kPresent<KeyBias>) {
-          x = ptx::ex2(fmaf(x, to_log2, offset.x));
-          y = ptx::ex2(fmaf(y, to_log2, offset.y));
+          x = fmaf(x, to_log2, offset.x);
+          y = fmaf(y, to_log2, offset.y);
         } else {
-          x = ptx::ex2(x * to_log2);
-          y = ptx::ex2(y * to_log2);
+          x *= to_log2;
+          y *= to_log2;
         }
+        if (j * 4 >= kProbabilities) continue;
+        x = ptx::ex2(x);
+        y = ptx::ex2(y);
         if constexpr (kScoresTakeSlope<kConfig>) {
           packed[j / 2][j % 2 * 2 + half] = pack<kType>(x, y);
           x *= slope.x;
           y *= slope.y;
-          if constexpr (kPresent<Weights>) weights[j / 2][j % 2 * 2 + half] = pack<DataType::fp16>(x, y);
         } else if constexpr (kSoftcap) {
           packed[j / 2][j % 2 * 2 + half] = pack<kSlopeType>(slope.x, slope.y);
         }

@@ -26,10 +26,12 @@ __device__ __forceinline__ void with_tanh(const BackwardParameters& p, float (&s
   // With 128 queries and a bias there are no registers for the short ones' coefficients.
   constexpr bool kTakesScale = kCount <= 32 || kConfig.bias == BiasKind::none;
   if constexpr (kTakesScale) {
-    float largest = 0.0f;
+    // Several at once: one would wait for itself.
+    float largest[4] = {};
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2) largest = fmaxf(largest, fmaxf(fabsf(s[i]), fabsf(s[i + 1])));
-    const auto all_below = [&](float end) { return __all_sync(0xffffffffu, largest < end); };
+    for (int i = 0; i < kCount; ++i) largest[i % 4] = fmaxf(largest[i % 4], fabsf(s[i]));
+    const float most = fmaxf(fmaxf(largest[0], largest[1]), fmaxf(largest[2], largest[3]));
+    const auto all_below = [&](float end) { return __all_sync(0xffffffffu, most < end); };
     if (kConfig.data_type == DataType::bf16 && all_below(p.tanh_up_to_sixth.end))
       return run([&](float score) { return p.tanh_up_to_sixth(score); });
     if (all_below(p.tanh_up_to_third.end)) return run([&](float score) { return p.tanh_up_to_third(score); });

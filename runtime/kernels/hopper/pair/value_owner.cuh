@@ -149,11 +149,11 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
     std::uint32_t slopes[kSoftcap && !kSlopeTaken ? kM / 16 : 1][4];
     const auto with_bias = [&](auto&& key_bias) {
       if constexpr (kSlopeTaken)
-        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, probabilities, Absent{});
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, probabilities);
       else if constexpr (kSoftcap)
-        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, slopes, Absent{});
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, slopes);
       else
-        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, Absent{}, Absent{});
+        exponentiate<kConfig>(p, scores, lse, key_bias, Absent{}, Absent{});
     };
     bool bias_masks = false;
     if constexpr (kTileBias) {
@@ -240,9 +240,9 @@ class ValueOwner : Consumer<kConfig, Role::value, kAddsDQuery> {
     wait(state.bias_full, i & 1);
     BiasFragments<kType> bias{shared_ + G::kTileBias + this->pair_tile_row(), Base::PairTile::kRowBytes};
     if constexpr (kSoftcap)
-      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, slopes, Absent{});
+      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, slopes);
     else
-      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, Absent{}, Absent{});
+      exponentiate<kConfig>(p, scores, lse, Absent{}, bias, Absent{});
     // The vote takes all lanes' biases: behind it the warp has read what the slopes will take the place of.
     const bool masked = __any_sync(0xffffffffu, bias.masks());
     if (masked) bias.hide(scores);
