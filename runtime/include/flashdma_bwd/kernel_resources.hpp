@@ -104,8 +104,8 @@ constexpr bool has_statistic_terms(const KernelConfig& config) {
          (config.head_dim == 64 || config.head_dim == 128) && !no_room;
 }
 
-/// Whether a softcap's weights P (1 - tanh^2), which are at most 1, are handed over as fp16, from one warpgroup of a pair
-/// of CTAs to the other.
+/// Whether a softcap's weights P (1 - tanh^2), which are at most 1, are handed over as fp16, from one warpgroup of a
+/// pair of CTAs to the other.
 constexpr bool packs_weights(const KernelConfig& config) {
   const TileConfig& tile = config.tile;
   return tile.family == KernelFamily::hopper && config.softcap && config.bias == BiasKind::none && tile.cta_pair;

@@ -447,7 +447,7 @@ class Consumer {
     if constexpr (!G::kLoadedTogether) arrive<kLastLane>(state.d_out_empty[RingPosition<G::kDOutStages>(i).stage]);
   }
 
-  /// Issues dP^T and computes P under it. On return both are there.
+  /// Issues dP^T and computes P under it, or what kPacksLast makes P of behind it. On return both are there.
   __device__ __forceinline__ void finish_scores(int i, const ValueOperand& values, Lse& lse, Mask& mask, Scores& scores,
                                                 Scores& d_probability, Operand& probabilities) {
     const RingPosition<G::kDOutStages> d_out(i);
