@@ -103,25 +103,16 @@ __device__ __forceinline__ int code_active_keys(OrderState& state, const OrderPr
   static_assert(kUnroll * kSortWarps <= kDigits && kSortWarps == 32);
   const int warp = uniform_warp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  struct Loaded {
+  Spans spans{};
+  int count = 0;
+  for (int base = 0, round = 0; base < p.keys; base += kUnroll * kSortThreads, ++round) {
     int first[kUnroll], end[kUnroll];
-  };
-  const auto load = [&](Loaded& loaded, int base) {
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) {
       const int key = base + j * kSortThreads + static_cast<int>(threadIdx.x);
-      loaded.end[j] = key < p.keys ? ends[key] : 0;
-      loaded.first[j] = p.query_atoms - (key < p.keys ? from_end[key] : 0);
+      end[j] = key < p.keys ? ends[key] : 0;
+      first[j] = p.query_atoms - (key < p.keys ? from_end[key] : 0);
     }
-  };
-  Spans spans{};
-  int count = 0;
-  Loaded next;
-  load(next, 0);
-  for (int base = 0, round = 0; base < p.keys; base += kUnroll * kSortThreads, ++round) {
-    const Loaded now = next;
-    load(next, base + kUnroll * kSortThreads);
-    const auto& [first, end] = now;
 #pragma unroll
     for (int j = 0; j < kUnroll; ++j) spans.add(end[j] != 0 ? end[j] - first[j] : 0);
     // Those of the round before may still be read.
@@ -195,27 +186,17 @@ __device__ __forceinline__ void write_order(OrderState& state, const OrderProble
   const int warp = uniform_warp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   constexpr int kKeysOfLane = kStratumTileKeys / 32;
-  struct Loaded {
+  int tiles = 0;
+  for (int tile = warp; tile < mask_atoms(p.keys) / kTileAtoms; tile += kSortWarps) {
     int key[kKeysOfLane], begin_from_end[kKeysOfLane], end[kKeysOfLane];
-  };
-  // Of a tile past the last no slot is inside.
-  const auto load = [&](Loaded& loaded, int tile) {
 #pragma unroll
     for (int j = 0; j < kKeysOfLane; ++j) {
       const int slot = tile * kStratumTileKeys + j * 32 + lane;
       const bool inside = slot < count;
-      loaded.key[j] = inside ? key_at(slot) : -1;
-      loaded.begin_from_end[j] = inside ? from_end[loaded.key[j]] : 0;
-      loaded.end[j] = inside ? ends[loaded.key[j]] : 0;
+      key[j] = inside ? key_at(slot) : -1;
+      begin_from_end[j] = inside ? from_end[key[j]] : 0;
+      end[j] = inside ? ends[key[j]] : 0;
     }
-  };
-  Loaded next;
-  load(next, warp);
-  int tiles = 0;
-  for (int tile = warp; tile < mask_atoms(p.keys) / kTileAtoms; tile += kSortWarps) {
-    const Loaded now = next;
-    load(next, tile + kSortWarps);  // under what is made of this one
-    const auto& [key, begin_from_end, end] = now;
 #pragma unroll
     for (int j = 0; j < kKeysOfLane; ++j)
       if (key[j] >= 0) keys[tile * kStratumTileKeys + j * 32 + lane] = key[j];
