@@ -68,6 +68,8 @@ const Slot* exchange(const char* what, const T& value) {
 
 /// Barrier `name` of the CTA; `threads` 0: all that have not ended.
 void barrier_sync(int name, unsigned threads);
+/// Does not wait itself.
+void barrier_arrive(int name, unsigned threads);
 void barrier_cluster_sync();
 /// Lets others run: for loops that wait for memory to change.
 void yield();

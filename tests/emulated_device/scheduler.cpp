@@ -142,6 +142,16 @@ void complete_if_all_came(Cta& cta, NamedBarrier& barrier) {
   wake_all(barrier.waiting);
 }
 
+/// One of the `threads` that a barrier waits for.
+NamedBarrier& arrive_at(int name, unsigned threads) {
+  NamedBarrier& barrier = running().cta->barriers.at(static_cast<std::size_t>(name));
+  if (barrier.arrived != 0 && barrier.threads != threads) fail("barrier %d with different numbers of threads", name);
+  if (threads % kWarpLanes != 0) fail("barrier %d of %u threads", name, threads);
+  barrier.threads = threads;
+  ++barrier.arrived;
+  return barrier;
+}
+
 /// What every thread does.
 void run_thread() {
   (*device().thread)();
@@ -458,17 +468,15 @@ Slot* meet(const char* what, void (*perform)(Slot*)) {
 }
 
 void barrier_sync(int name, unsigned threads) {
-  Cta& cta = *running().cta;
-  NamedBarrier& barrier = cta.barriers.at(static_cast<std::size_t>(name));
-  if (barrier.arrived != 0 && barrier.threads != threads) fail("barrier %d with different numbers of threads", name);
-  if (threads % kWarpLanes != 0) fail("barrier %d of %u threads", name, threads);
-  barrier.threads = threads;
-  ++barrier.arrived;
+  NamedBarrier& barrier = arrive_at(name, threads);
   const unsigned own = barrier.phase;
   barrier.waiting.push_back(&running());
-  complete_if_all_came(cta, barrier);
+  complete_if_all_came(*running().cta, barrier);
   if (barrier.phase != own) leave();  // not ahead of the others
   while (barrier.phase == own) block("barrier.sync", static_cast<std::uint64_t>(name), __builtin_return_address(0));
+}
+void barrier_arrive(int name, unsigned threads) {
+  complete_if_all_came(*running().cta, arrive_at(name, threads));
 }
 
 void barrier_cluster_sync() {

@@ -10,12 +10,12 @@
 //     dV += P^T dO,  dK += dS^T Q                       P^T and dS^T are operands as they stand in the registers
 //     dQ = dS K                                         a share of the dQ of all the item's keys, one step late
 //
-// dQ needs the other warpgroups' dS. It is computed one step late from the ring, so that nobody waits for anybody at a
-// barrier: the warpgroups drift apart, and the arithmetic of one runs under the products of the other. That of an
-// item's last step is computed with the first step of the next item, for which the old K stays where it is. The order
-// of a step's parts, and that the score product of the next step is issued under dV and dK of this one, were chosen by
-// measurement, see NOTES.md. The transposed products and their register operands follow FlashAttention-3 (Shah et al.,
-// 2024).
+// dQ needs the other warpgroups' dS. It is computed one step late from the ring, so that nobody waits for anybody's dS:
+// the warpgroups drift apart, and the arithmetic of one runs under the products of the other; in some kernels they take
+// turns with it (kTakesTurns). dQ of an item's last step is computed with the first step of the next item, for which
+// the old K stays where it is. The order of a step's parts, and that the score product of the next step is issued under
+// dV and dK of this one, were chosen by measurement, see NOTES.md. The transposed products and their register operands
+// follow FlashAttention-3 (Shah et al., 2024), and so do the turns, which its forward pass has.
 #pragma once
 
 #include <cstddef>
@@ -85,11 +85,16 @@ class Consumer {
   /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
   /// no registers for it.
   static constexpr bool kPackEarly = !kTanhFirst && (kSlopeTaken || (kM == 64 && kD <= 96));
+  /// Whether only one warpgroup at a time computes what lies between S's products and those of dV: else both contend
+  /// for it, while the tensor cores wait for both. Where it was faster (NOTES.md).
+  static constexpr bool kTakesTurns = kM == 128 && kD == 64 && !kSoftcap && !kTileBias;
+  static_assert(!kTakesTurns || (G::kConsumers == 2 && !G::kSkipsEmptyHalves));
   /// Of a lane's scores, those that become probabilities under dP's products. The others wait as exponents, so that
   /// their exponentials run under the multiplications behind these products, which nothing else hides: with 128
-  /// queries, where a step's chain binds, and no sums of a bias's gradient (NOTES.md).
-  static constexpr int kEarlyProbabilities =
-      kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? kM / 2 * 3 / 4 : kM / 2;
+  /// queries, where a step's chain binds (NOTES.md).
+  static constexpr int kEarlyProbabilities = kTakesTurns                                                ? kM / 2 / 4
+                                             : kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? kM / 2 * 3 / 4
+                                                                                                        : kM / 2;
   static constexpr bool kSomeLate = kEarlyProbabilities < kM / 2;
   /// Whether P and dS are packed when all of either is there.
   static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
@@ -135,6 +140,7 @@ class Consumer {
 
   __device__ __forceinline__ void run() {
     if constexpr (kKeyBias) clear_bias_sums();
+    if (kTakesTurns && consumer_ == 1) pass_turn();
     int i = 0;          // of the step, through all items
     int last_slot = 0;  // of the last step's item
     for (int number = 0; G::kSeveralItems || number == 0; ++number) {
@@ -195,6 +201,7 @@ class Consumer {
       }
       write_gradients(i - 1, d_k, d_v);
     }
+    if (kTakesTurns && consumer_ == 0) take_turn();            // the last one that the other has passed
     if constexpr (!kAddsDQuery) return free_d_query_buffer();  // shared memory must outlive the copies
     // Read anew, for the registers that it would take through the loop.
     if constexpr (!G::kSeveralItems) i = ptx::in_uniform_register(state.step_counts[0]);
@@ -487,6 +494,7 @@ class Consumer {
     if constexpr (kReadMaskEarly && !kMaskBeforeScores) read_mask_early(i, mask);
 
     ptx::wgmma_wait_group<1>();
+    if constexpr (kTakesTurns) take_turn();
     if constexpr (kTanhFirst) {
       with_tanh<kConfig>(p, scores, [&](auto&& tanh) {
 #pragma unroll
@@ -561,11 +569,13 @@ class Consumer {
         for (int e = 0; e < kM / 2; ++e)
           if (probability[e] == 0.0f) d_score[e] = 0.0f;
       }
+      if constexpr (kKeyBias) add_bias_sums(d_score);
       pack_probabilities(d_score, d_scores);
     } else {
       if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
       differentiate(i, probability, d_score, d_scores, sums);
     }
+    if constexpr (kTakesTurns) pass_turn();
     const bool d_scores_came = store_d_scores(i, d_scores, sums);
 
     if constexpr (kAddsDQuery)
@@ -609,6 +619,14 @@ class Consumer {
       if constexpr (!kLeavesOut) goes_on = queries_came;
     }
     return goes_on;
+  }
+
+  /// Until the arithmetic is this warpgroup's turn, and the other's afterwards. The first turn is the first consumer's.
+  __device__ __forceinline__ void take_turn() const {
+    ptx::barrier_sync(kFirstTurnBarrier + consumer_, 2 * kWarpgroupThreads);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    ptx::barrier_arrive(kFirstTurnBarrier + (consumer_ ^ 1), 2 * kWarpgroupThreads);
   }
 
   // --- Scores ---
@@ -909,6 +927,16 @@ class Consumer {
       ptx::st_shared_f32(bias_sums_address(), 0.0f);
   }
 
+  /// Adds a step's dS to the thread's sums.
+  __device__ __forceinline__ void add_bias_sums(const Scores& d_score) const {
+    static_assert(kSumsOfThreads);
+    const float2 total = ptx::ld_shared_v2(bias_sums_address());
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int e = 0; e < kM / 2; ++e) sums[e % 4 / 2] += d_score[e];
+    ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
+  }
+
   /// Writes the sums of the head at work, and starts anew.
   __device__ __forceinline__ void write_bias_sums_of_head() const {
     const KeyItem& item = state.items[slot_];
@@ -961,7 +989,8 @@ class Consumer {
   }
 
   static constexpr int kFirstConsumerBarrier = 1;  ///< named barriers: 0 is the CTA's
-  static constexpr int kNoHead = -1;               ///< the head at work before the first
+  static constexpr int kFirstTurnBarrier = kFirstConsumerBarrier + G::kConsumers;
+  static constexpr int kNoHead = -1;  ///< the head at work before the first
 
   const BackwardParameters& p;
   const TensorMaps& maps;

@@ -22,6 +22,10 @@ __device__ __forceinline__ void setmaxnreg_inc() {
 __device__ __forceinline__ void barrier_sync(int name, int threads) {
   asm volatile("barrier.sync %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
 }
+/// Is one of the `threads` threads that those who wait at the named barrier wait for.
+__device__ __forceinline__ void barrier_arrive(int name, int threads) {
+  asm volatile("barrier.arrive %0, %1;\n" ::"r"(name), "r"(threads) : "memory");
+}
 
 // --- The cluster ---
 

@@ -53,11 +53,14 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         bool queries_came;
         {
           Operand d_scores;
-          const bool buffer_came = differentiate(i, d_score, d_scores);
+          [[maybe_unused]] BiasSums sums;
+          const bool buffer_came = differentiate(i, d_score, d_scores, sums);
           // D has been read, too, by all lanes.
           __syncwarp();
           arrive(state.d_out_empty[DOutRing(i).stage]);
           queries_came = store_d_scores(i, d_scores, buffer_came);
+          // Here it runs while the other warps store theirs.
+          if constexpr (kKeyBias) add_bias_sums(sums);
         }
         DQuery d_q;
         wait(state.d_score_full[ring.stage], ring.parity);
@@ -103,8 +106,12 @@ class KeyOwner : Consumer<kConfig, Role::key> {
         d_probability, this->d_out_tile(i), ptx::opaque(ValueTile::descriptor(shared_ + G::kValue)));
   }
 
+  /// Of a lane's keys, over its two queries.
+  using BiasSums = float[kKeyBias ? kN / 4 : 1];
+
   /// dP to dS. Returns whether there is a buffer for it.
-  __device__ __forceinline__ bool differentiate(int i, Scores& d_score, Operand& d_scores) {
+  __device__ __forceinline__ bool differentiate(int i, Scores& d_score, Operand& d_scores,
+                                                [[maybe_unused]] BiasSums& sums) {
     constexpr float kUnit = Words::kUnit;
     const std::uint32_t row_dot = shared_ + G::kRowDot + DOutRing(i).stage * (kM * 4) + Base::query_row() * 4;
     const float dots[2] = {-kUnit * ptx::ld_shared_f32(row_dot), -kUnit * ptx::ld_shared_f32(row_dot + 8 * 4)};
@@ -112,7 +119,6 @@ class KeyOwner : Consumer<kConfig, Role::key> {
     const DScoreRing ring(i);
     const bool buffer_came = has_come(state.d_score_empty[ring.stage], ring.parity ^ 1);
     const std::uint32_t address = this->probability_address();
-    [[maybe_unused]] float sums[kKeyBias ? kN / 4 : 1];  // over the lane's two queries
     const bool partial = state.probability_partial[warp()];
 #pragma unroll
     for (int k = 0; k < kN / 16; ++k) {
@@ -140,7 +146,6 @@ class KeyOwner : Consumer<kConfig, Role::key> {
       }
     }
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_empty));
-    if constexpr (kKeyBias) add_bias_sums(sums);
     return buffer_came;
   }
 

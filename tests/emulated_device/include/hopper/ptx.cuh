@@ -18,6 +18,9 @@ void setmaxnreg_inc() {
 inline void barrier_sync(int name, int threads) {
   emulated::barrier_sync(name, static_cast<unsigned>(threads));
 }
+inline void barrier_arrive(int name, int threads) {
+  emulated::barrier_arrive(name, static_cast<unsigned>(threads));
+}
 
 // --- The cluster ---
 
