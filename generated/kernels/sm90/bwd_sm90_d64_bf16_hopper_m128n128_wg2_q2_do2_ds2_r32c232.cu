@@ -7,9 +7,9 @@
 //   sm90 head_dim=64 data_type=bf16 bias=key_vector softcap=no causal=yes deterministic=no masked=no seqlen_q=2048..2048 seqlen_k=2048..2048 work_items_per_sm=1..1 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-29, commit 98ab90486798, bf16 d=64 b=1 h=12 sq=2048 sk=2048 causal bias=key_vector: 0.06257 ms, spread 0.0001656 ms; next hopper_m128n128_wg2_q3_do2_ds2_r32c232, 0.06262 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:36
 //   sm90 head_dim=64 bias=none softcap=yes => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: as above, one item to a CTA, whose keys a mask scatters; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-29, commit 98ab90486798, bf16 d=64 b=1 h=16 hk=4 sq=8192 sk=8192 causal softcap masked layout=reordered density=100: 0.2178 ms, spread 0.0001408 ms; next hopper_m128n128_wg2_q3_do2_ds2_r32c232, 0.219 ms; 1 problems measured, at worst 0 % slower than the best
-// configs/tables/sm90.yaml:40
+// configs/tables/sm90.yaml:39
 //   sm90 head_dim=64 softcap=no deterministic=no masked=no work_items_per_sm=0..0 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: a CTA has one item at most; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-29, commit 98ab90486798, bf16 d=64 b=1 h=1 sq=4096 sk=4096: 0.04311 ms, spread 0.0001421 ms; next hopper_m128n128_wg2_q3_do2_ds2_r32c232, 0.04381 ms; 7 problems measured, at worst 1.7 % slower than the best
-// configs/tables/sm90.yaml:46
+// configs/tables/sm90.yaml:45
 //   sm90 head_dim=64 => hopper_m128n128_wg2_q2_do2_ds2_r32c232 ; measured: the largest tile; 24 and 240 registers spill with a key bias or masks; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-29, commit 98ab90486798, bf16 d=64 b=1 h=12 sq=8192 sk=8192 deterministic: 1.123 ms, spread 0.003168 ms; next hopper_m128n128_wg2_q2_do2_ds2_items_halves_r32c232, 1.128 ms; 12 problems measured, at worst 2.2 % slower than the best
 #include "hopper/instantiate.cuh"
 
