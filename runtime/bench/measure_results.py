@@ -6,7 +6,7 @@
     measure_results.py --bench PATH --commit COMMIT --part features --part small
     measure_results.py --list
 
-The first form measures the parts of the library's own table, some four minutes on an H200; the second also those of the Ampere family,
+The first form measures the parts of the library's own table, some minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
 fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
 `utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
@@ -76,6 +76,9 @@ PARTS = {
     "ampere_others": ("{gpu}_ampere_others", ampere(*problems(AMPERE_OTHERS))),
 }
 
+# Whose times are compared with each other, or with PyTorch's: in one pass they also depend on what ran before them, by 1 to 2 %.
+PARTS_IN_ROUNDS = ("dense", "features")
+
 
 def needs_ampere(part):
     """Whether it measures a build of the Ampere family."""
@@ -118,29 +121,55 @@ def write_densities(stem, measured, arguments):
     return drawn
 
 
+def medians(rounds):
+    """Of several passes through the same problems: of each problem the result with the median time."""
+    names = [[(result["problem"], result.get("backend")) for result in measured["results"]] for measured in rounds]
+    if any(other != names[0] for other in names):
+        sys.exit("measure_results.py: two passes of one command have other problems; nothing of them was written")
+    of_problems = zip(*(measured["results"] for measured in rounds))
+    results = [sorted(of_problem, key=lambda result: result["ms"])[len(rounds) // 2] for of_problem in of_problems]
+    return {**rounds[0], "rounds": len(rounds), "results": results}
 
-def measure(part, arguments):
-    """Whether it was measured and written."""
-    print(f"== {part}", flush=True)
-    stem = filled(PARTS[part][0], arguments)
+
+def as_text(measured):
+    """As flashdma-bench writes it, a line a result."""
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in measured.items() if name != "results"]
+    results = ",\n    ".join(json.dumps(result) for result in measured["results"])
+    return "{\n  " + ",\n  ".join([*lines, f'"results": [\n    {results}\n  ]']) + "\n}\n"
+
+
+def measured_once(part, arguments):
+    """What its command measures, or None."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "results.json"
         try:
             status = subprocess.run([*command_of(part, arguments), "--json", str(path)], check=False).returncode
         except OSError as error:
             print(f"measure_results.py: {part}: {error}; its results stay as they are", file=sys.stderr)
-            return False
+            return None
         if status != 0 or not path.exists():
             print(f"measure_results.py: {part}: the command above it ended with {status}; its results stay as they are", file=sys.stderr)
+            return None
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def measure(part, arguments):
+    """Whether it was measured and written."""
+    stem = filled(PARTS[part][0], arguments)
+    rounds = []
+    for number in range(arguments.rounds if part in PARTS_IN_ROUNDS else 1):
+        print(f"== {part}" + (f", round {number + 1} of {arguments.rounds}" if part in PARTS_IN_ROUNDS else ""), flush=True)
+        measured = measured_once(part, arguments)
+        if measured is None:
             return False
-        text = path.read_text(encoding="utf-8")
-    measured = json.loads(text)
-    if arguments.gpu not in measured.get("gpu", arguments.gpu).lower().replace(" ", ""):
-        sys.exit(f"measure_results.py: this GPU is {measured['gpu']}, and the results of {arguments.output} would be called {arguments.gpu}'s: "
-                 "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
+        if arguments.gpu not in measured.get("gpu", arguments.gpu).lower().replace(" ", ""):
+            sys.exit(f"measure_results.py: this GPU is {measured['gpu']}, and the results of {arguments.output} would be called {arguments.gpu}'s: "
+                     "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
+        rounds.append(measured)
+    measured = medians(rounds) if part in PARTS_IN_ROUNDS else rounds[0]
     if part == "density":
         return write_densities(stem, measured, arguments)
-    write(arguments.output / f"{stem}.json", text)
+    write(arguments.output / f"{stem}.json", as_text(measured))
     return True
 
 
@@ -153,12 +182,16 @@ def parse_arguments():
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
     parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts (default: 15)")
+    parser.add_argument("--rounds", type=int, default=3,
+                        help=f"passes through the problems of {' and '.join(PARTS_IN_ROUNDS)}, of which the median counts (default: 3)")
     parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="the folder (default: runtime/bench/results)")
     arguments = parser.parse_args()
     if arguments.list:
         arguments.bench, arguments.ampere = arguments.bench or "BENCH", arguments.ampere or "AMPERE"
         arguments.commit = arguments.commit or "COMMIT"
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}: one pass at least is needed")
     if not arguments.bench or not arguments.commit:
         parser.error("--bench and --commit are needed: results are of a program and of the commit that it was built from")
     if not arguments.parts:

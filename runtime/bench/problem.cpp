@@ -112,8 +112,8 @@ Problem parsed(const std::string& text) {
 std::vector<Problem> feature_problems() {
   std::vector<Problem> problems;
   for (const char* causal : {"", " causal"})
-    for (const char* size :
-         {"b=2 h=32 d=64 s=8192", "b=2 h=16 d=128 s=8192", "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192"})
+    for (const char* size : {"b=2 h=32 d=64 s=8192", "b=2 h=21 d=96 s=8192", "b=2 h=16 d=128 s=8192",
+                             "b=2 h=11 d=192 s=8192", "b=2 h=8 d=256 s=8192"})
       for (const char* feature : {"", " fp16", " bias=key", " bias=tile", " softcap=30", " softcap=30 bias=key",
                                   " softcap=30 bias=tile", " deterministic"})
         problems.push_back(parsed(std::string(size) + causal + feature));

@@ -161,7 +161,8 @@ def features():
         "softcap=30 bias=tile": "softcap and tile bias",
         "deterministic": "deterministic",
     }
-    sizes = {"d 64": "b=2 h=32 d=64 s=8192", "d 128": "b=2 h=16 d=128 s=8192", "d 192": "b=2 h=11 d=192 s=8192", "d 256": "b=2 h=8 d=256 s=8192"}
+    sizes = {f"d {d}": f"b=2 h={heads} d={d} s=8192" for d, heads in ((64, 32), (96, 21), (128, 16), (192, 11), (256, 8))}
+    sizes = {name: base for name, base in sizes.items() if base in ms}
     rows = [" | ".join([text, *(both(size, word) for size in sizes.values())]) for word, text in what.items()]
     packed = "b=8 h=16 d=128 s=2048"
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-# Fails where it is asked for a set that FAIL names. `report` draws nothing, but of files that are there.
+# Fails where it is asked for a set that FAIL names. `report` draws nothing, but of files that are there. Its times are 3, 1, 2 ms by
+# turns, so that the median of three is the last.
 BENCH = """#!{python}
 import json, os, pathlib, sys
 arguments = sys.argv[1:]
@@ -27,8 +28,13 @@ if arguments[0] == "report":
 if after("--set") == [os.environ["FAIL"]]:
     sys.exit(3)
 problems = after("--problem") or ["b=1 h=2 d=128 s=256", "b=1 h=2 d=64 s=256", "b=1 h=2 d=64 s=512"]
+count = pathlib.Path(sys.argv[0] + ".count")
+calls = int(count.read_text()) if count.exists() else 0
+count.write_text(str(calls + 1))
+if os.environ["FAIL"] == "other problems":
+    problems = [f"b={{calls + 1}} h=2 d=64 s=256"]
 pathlib.Path(after("--json")[0]).write_text(json.dumps(
-    {{"benchmark": "backward", "gpu": "NVIDIA H200", "commit": after("--commit")[0], "results": [{{"problem": problem, "ms": 1.0}} for problem in problems]}}))
+    {{"benchmark": "backward", "gpu": "NVIDIA H200", "commit": after("--commit")[0], "results": [{{"problem": problem, "ms": [3.0, 1.0, 2.0][calls % 3]}} for problem in problems]}}))
 """
 
 
@@ -61,6 +67,20 @@ def main():
         assert (output / "h200_density_d64.svg").read_text() == "2"
         assert json.loads((output / "h200_small.json").read_text())["commit"] == "abc"
         assert all(" d=32 " in problem for problem in problems("h200_head_dim_32.json"))
+
+        # What is compared with each other is measured in rounds, of which the median counts.
+        for rounds, ms in ((3, 2.0), (1, 3.0)):
+            (folder / "bench.count").write_text("0")
+            done = run("--part", "features", "--rounds", str(rounds))
+            assert done.returncode == 0, done.stderr
+            features = json.loads((output / "h200_features.json").read_text())
+            assert features["rounds"] == rounds and [result["ms"] for result in features["results"]] == [ms] * 3, features
+        assert "rounds" not in json.loads((output / "h200_small.json").read_text())
+        done = run("--part", "features", "--rounds", "0")
+        assert done.returncode == 2 and "--rounds is 0" in done.stderr, done.stderr
+        done = run("--part", "features", fail="other problems")
+        assert done.returncode == 1 and "other problems; nothing of them was written" in done.stderr, done.stderr
+        assert json.loads((output / "h200_features.json").read_text()) == features
 
         # Another project's figures stand beside in a plot.
         (output / "h200_flash_dmattn_d64.json").write_text('{"results": [1, 2, 3]}')
