@@ -1,0 +1,99 @@
+// How a consumer's step is computed with a tile and a problem's features: what is read before which products, what is
+// computed under which, what stays in registers. The choices follow from the registers and the shared memory that there
+// are, and from measurements (NOTES.md).
+#pragma once
+
+#include "hopper/geometry.cuh"
+#include "hopper/score_tile.cuh"
+
+namespace flashdma_bwd::hopper {
+
+/// How a step's LSE leaves its scores, and when.
+enum class LseWay {
+  product_before_scores,         ///< by the first of S's products, of its terms
+  product_before_d_probability,  ///< by one of its own, before dP's
+  read_before_scores,            ///< into registers, for the exponent
+  read_before_d_probability,
+  read_with_exponent,
+};
+
+/// Of a Consumer (consumer.cuh), with its parameters.
+template <KernelConfig kConfig, bool kAddsDQuery>
+struct StepChoices {
+  using G = Geometry<kConfig>;
+  static constexpr DataType kType = kConfig.data_type;
+  static constexpr bool kBf16 = kType == DataType::bf16;
+  static constexpr bool kKeyBias = kConfig.bias == BiasKind::key_vector;
+  static constexpr bool kTileBias = kConfig.bias == BiasKind::tile;
+  static constexpr bool kSoftcap = kConfig.softcap;
+  static constexpr bool kSlopeTaken = kScoresTakeSlope<kConfig>;
+  /// Whether the products subtract D, and whether they subtract LSE.
+  static constexpr bool kDotTerms = G::kStatisticTerms;
+  static constexpr bool kLseTerms = kDotTerms && !kSoftcap;
+  static constexpr int kM = G::kM;
+  static constexpr int kD = G::kD;
+  /// Whether scores become tanh under dP's products, and P and dS together behind them: with 128 queries and a softcap
+  /// there are no registers for both P and its weights meanwhile (NOTES.md).
+  static constexpr bool kTanhFirst = kSlopeTaken && kM == 128;
+  /// Whether the mask's bits are in shared memory; else whether they are asked for before the products that hide their
+  /// latency: with 128 queries there are no registers for that. Before S's with 128 columns and without a bias, else
+  /// before dP's (NOTES.md).
+  static constexpr bool kMaskInShared = G::kMaskBytes > 0;
+  static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
+  static constexpr bool kMaskBeforeScores = kReadMaskEarly && kD == 128 && !kKeyBias;
+  /// Whether the scores of masked pairs begin with minus infinity, so that their probabilities are 0 without a
+  /// selection behind the products. Not with a softcap, whose scores pass through tanh first; with fewer columns it is
+  /// slower (NOTES.md).
+  static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
+  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
+  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
+  /// no registers for it.
+  static constexpr bool kPackEarly = !kTanhFirst && (kSlopeTaken || (kM == 64 && kD <= 96));
+  /// Whether only one warpgroup at a time computes what lies between S's products and those of dV: else both contend
+  /// for it, while the tensor cores wait for both. Where it was faster (NOTES.md).
+  static constexpr bool kTakesTurns = kM == 128 && kD == 64 && !kSoftcap && !kTileBias;
+  static_assert(!kTakesTurns || (G::kConsumers == 2 && !G::kSkipsEmptyHalves));
+  /// Of a lane's scores, those that become probabilities under dP's products. The others wait as exponents, so that
+  /// their exponentials run under the multiplications behind these products, which nothing else hides: with 128
+  /// queries, where a step's chain binds (NOTES.md).
+  static constexpr int kEarlyProbabilities = kTakesTurns                                                ? kM / 2 / 4
+                                             : kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? kM / 2 * 3 / 4
+                                                                                                        : kM / 2;
+  static constexpr bool kSomeLate = kEarlyProbabilities < kM / 2;
+  /// Whether P and dS are packed when all of either is there.
+  static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
+  /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
+  /// every step.
+  static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
+  /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
+  /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
+  static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
+  /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md).
+  static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
+  /// The same of the LSE, which is read behind products with V in registers and a key bias, for there are no registers
+  /// for it.
+  static constexpr bool kLseReadEarly =
+      kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
+  /// Products subtract it before S's others, but with 128 queries and a key bias, which leave no registers for the
+  /// operand beside those of dV and dK. It is read before S's products with 128 columns, with fewer before dP's
+  /// (NOTES.md).
+  static constexpr LseWay kLse =
+      kLseTerms        ? (kKeyBias && kM == 128 ? LseWay::product_before_d_probability : LseWay::product_before_scores)
+      : !kLseReadEarly ? LseWay::read_with_exponent
+      : kD == 128 && !kTileBias ? LseWay::read_before_scores
+                                : LseWay::read_before_d_probability;
+  /// Whether a tile bias, and the LSE, are read between S and dP's products, for the same reason: before S there are no
+  /// registers for them. With dQ's products it is slower (NOTES.md).
+  static constexpr bool kBiasFirst = kTileBias && kLseReadEarly;
+  /// Whether steps without a pair of the warpgroup's keys are left out.
+  static constexpr bool kLeavesOut = G::kSkipsEmptyHalves;
+  /// Whether a step's facts are kept from when they were read to see whether it is left out.
+  static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
+  static constexpr bool kLseInRegisters =
+      kLse == LseWay::read_before_scores || kLse == LseWay::read_before_d_probability;
+  /// Where sums of dS are in shared memory: each thread's, or each key's.
+  static constexpr bool kSumsOfThreads = kKeyBias && G::kBiasSumsOfThreads;
+  static constexpr bool kSumsOfKeys = kKeyBias && !G::kBiasSumsOfThreads;
+};
+
+}  // namespace flashdma_bwd::hopper
