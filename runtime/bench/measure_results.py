@@ -8,7 +8,8 @@
 
 The first form measures the parts of the library's own table, some minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
-fails leaves them as they are, the others are measured all the same, and the exit status is 1. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
+fails leaves them as they are, the others are measured all the same, and the exit status is 1. `dense` and `features` are measured in
+rounds, of which the median counts. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
 `utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
 """
 import argparse
@@ -103,11 +104,18 @@ def write(path, text):
     new.replace(path)
 
 
+def as_text(measured):
+    """As flashdma-bench writes it, a line a result."""
+    lines = [f'"{name}": {json.dumps(value)}' for name, value in measured.items() if name != "results"]
+    results = ",\n    ".join(json.dumps(result) for result in measured["results"])
+    return "{\n  " + ",\n  ".join([*lines, f'"results": [\n    {results}\n  ]']) + "\n}\n"
+
+
 def write_densities(stem, measured, arguments):
     """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots. Whether these were drawn."""
     for ending, head_dim in DENSITY_FILES.items():
         of_head_dim = [result for result in measured["results"] if f" d={head_dim} " in result["problem"]]
-        write(arguments.output / f"{stem}{ending}.json", json.dumps({**measured, "results": of_head_dim}, indent=2) + "\n")
+        write(arguments.output / f"{stem}{ending}.json", as_text({**measured, "results": of_head_dim}))
     drawn = True
     for ending in DENSITY_FILES:
         path = arguments.output / f"{stem}{ending}"
@@ -122,20 +130,13 @@ def write_densities(stem, measured, arguments):
 
 
 def medians(rounds):
-    """Of several passes through the same problems: of each problem the result with the median time."""
+    """Of several passes through the same problems: of each problem the result with the median time. None if they have other problems."""
     names = [[(result["problem"], result.get("backend")) for result in measured["results"]] for measured in rounds]
     if any(other != names[0] for other in names):
-        sys.exit("measure_results.py: two passes of one command have other problems; nothing of them was written")
+        return None
     of_problems = zip(*(measured["results"] for measured in rounds))
     results = [sorted(of_problem, key=lambda result: result["ms"])[len(rounds) // 2] for of_problem in of_problems]
     return {**rounds[0], "rounds": len(rounds), "results": results}
-
-
-def as_text(measured):
-    """As flashdma-bench writes it, a line a result."""
-    lines = [f'"{name}": {json.dumps(value)}' for name, value in measured.items() if name != "results"]
-    results = ",\n    ".join(json.dumps(result) for result in measured["results"])
-    return "{\n  " + ",\n  ".join([*lines, f'"results": [\n    {results}\n  ]']) + "\n}\n"
 
 
 def measured_once(part, arguments):
@@ -167,6 +168,9 @@ def measure(part, arguments):
                      "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
         rounds.append(measured)
     measured = medians(rounds) if part in PARTS_IN_ROUNDS else rounds[0]
+    if measured is None:
+        print(f"measure_results.py: {part}: its rounds have other problems; its results stay as they are", file=sys.stderr)
+        return False
     if part == "density":
         return write_densities(stem, measured, arguments)
     write(arguments.output / f"{stem}.json", as_text(measured))

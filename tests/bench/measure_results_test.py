@@ -79,7 +79,7 @@ def main():
         done = run("--part", "features", "--rounds", "0")
         assert done.returncode == 2 and "--rounds is 0" in done.stderr, done.stderr
         done = run("--part", "features", fail="other problems")
-        assert done.returncode == 1 and "other problems; nothing of them was written" in done.stderr, done.stderr
+        assert done.returncode == 1 and "features: its rounds have other problems" in done.stderr and "not measured: features" in done.stderr, done.stderr
         assert json.loads((output / "h200_features.json").read_text()) == features
 
         # Another project's figures stand beside in a plot.

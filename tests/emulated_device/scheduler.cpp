@@ -170,6 +170,9 @@ void run_thread() {
   --fiber.cta->live;
   progress();
   complete_if_all_came(*fiber.cta, fiber.cta->barriers[0]);
+  if (fiber.cta->live == 0)
+    for (const NamedBarrier& barrier : fiber.cta->barriers)
+      if (barrier.arrived != 0) fail("a CTA ends with threads at a barrier that others have not come to");
   leave();
   std::abort();
 }

@@ -56,9 +56,10 @@ struct StepChoices {
   /// Of a lane's scores, those that become probabilities under dP's products. The others wait as exponents, so that
   /// their exponentials run under the multiplications behind these products, which nothing else hides: with 128
   /// queries, where a step's chain binds (NOTES.md).
-  static constexpr int kEarlyProbabilities = kTakesTurns                                                ? kM / 2 / 4
-                                             : kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? kM / 2 * 3 / 4
-                                                                                                        : kM / 2;
+  static constexpr int kEarlyQuarters = kTakesTurns                                                ? 1
+                                        : kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? 3
+                                                                                                   : 4;
+  static constexpr int kEarlyProbabilities = kM / 2 * kEarlyQuarters / 4;
   static constexpr bool kSomeLate = kEarlyProbabilities < kM / 2;
   /// Whether P and dS are packed when all of either is there.
   static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
