@@ -135,6 +135,8 @@ void mma_m16n8k16(float* d, const std::uint32_t* a, std::uint32_t b0, std::uint3
 
 std::uint32_t pack_bf16(float low, float high);
 std::uint32_t pack_fp16(float low, float high);
+std::uint32_t fma_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c);
 std::uint32_t min_bf16(std::uint32_t a, std::uint32_t b);
 std::uint32_t min_fp16(std::uint32_t a, std::uint32_t b);
 /// Of fp16 bits.

@@ -81,6 +81,12 @@ std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b, ToFloat&& to_floa
   return result;
 }
 
+/// a * b + c of the halves at `shift`, rounded to float32 only.
+template <class ToFloat>
+float sum_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned shift, ToFloat&& to_float) {
+  return std::fma(to_float(a >> shift & 0xffffu), to_float(b >> shift & 0xffffu), to_float(c >> shift & 0xffffu));
+}
+
 }  // namespace
 
 void ldmatrix_x4(std::uint32_t* r, std::uint32_t address, bool transposed) {
@@ -128,6 +134,14 @@ float half_to_float(std::uint16_t bits) {
     return all;
   }();
   return values[bits];
+}
+
+std::uint32_t fma_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return pack_bf16(sum_of_halves(a, b, c, 0, bf16_to_float), sum_of_halves(a, b, c, 16, bf16_to_float));
+}
+std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  const auto to_float = [](std::uint32_t bits) { return half_to_float(static_cast<std::uint16_t>(bits)); };
+  return pack_fp16(sum_of_halves(a, b, c, 0, to_float), sum_of_halves(a, b, c, 16, to_float));
 }
 
 std::uint32_t min_bf16(std::uint32_t a, std::uint32_t b) {

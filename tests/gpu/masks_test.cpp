@@ -73,14 +73,20 @@ TEST_CASE("every broadcast of a mask", "[masks]") {
 }
 
 TEST_CASE("masked keys hold values near the largest finite ones", "[masks]") {
-  for (bool rows : {false, true}) {
-    ProblemSpec spec =
-        masked({.structure = MaskStructure::empty_columns, .shape = {.heads = PairHeads::kv, .rows = rows}});
-    spec.mask.huge_masked_keys = true;
-    check_both_types(spec);
-    spec.softcap = 2.0f;
-    check_both_types(spec);
-  }
+  for (int head_dim : {64, 96, 128})
+    for (bool rows : {false, true})
+      for (bool bias : {false, true}) {
+        ProblemSpec spec = masked(
+            {.structure = MaskStructure::empty_columns, .shape = {.heads = PairHeads::kv, .rows = rows}}, head_dim);
+        spec.mask.huge_masked_keys = true;
+        spec.bias = {.present = bias, .shape = {.rows = false}};
+        check_both_types(spec);
+        // Else steps hold kept keys alone.
+        spec.mask.layout = FLASHDMA_BWD_MASK_NATURAL;
+        check_both_types(spec);
+        spec.softcap = 2.0f;
+        check_both_types(spec);
+      }
 }
 
 TEST_CASE("sparse masks of long sequences", "[masks]") {

@@ -36,6 +36,15 @@ __device__ __forceinline__ std::uint32_t packed_min(std::uint32_t a, std::uint32
     return ptx::min_f16x2(a, b);
 }
 
+/// a * b + c of each of two packed values.
+template <DataType Type>
+__device__ __forceinline__ std::uint32_t packed_fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  if constexpr (Type == DataType::bf16)
+    return ptx::fma_rn_bf16x2(a, b, c);
+  else
+    return ptx::fma_rn_f16x2(a, b, c);
+}
+
 template <DataType Type>
 __device__ __forceinline__ float to_float(std::uint16_t bits) {
   return unpack<Type>(bits).x;

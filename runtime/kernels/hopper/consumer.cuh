@@ -49,8 +49,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
       Choices::kReadMaskEarly, Choices::kMaskBeforeScores, Choices::kMaskFirst, Choices::kPackEarly,
       Choices::kTakesTurns, Choices::kEarlyProbabilities, Choices::kSomeLate, Choices::kPacksLast,
       Choices::kValueInRegisters, Choices::kFactsFirst, Choices::kHeadFirst, Choices::kLse, Choices::kBiasFirst,
-      Choices::kLeavesOut, Choices::kFactsAhead, Choices::kLseInRegisters, Choices::kSumsOfThreads,
-      Choices::kSumsOfKeys;
+      Choices::kLeavesOut, Choices::kFactsAhead, Choices::kLseInRegisters, Choices::kTestsGradients;
 
   using Scores = float[kM / 2];
   using KeyGradient = float[kD / 2];
@@ -61,6 +60,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
   using BiasRing = RingPosition<kTileBias ? G::kBiasStages : 1>;
   using BiasWords = std::uint32_t[kBiasFirst ? kM / 16 : 1][4];
   using Lse = float2[kLseInRegisters ? kM / 8 : 1];
+  using BiasSums = std::conditional_t<G::kBiasSumsOfThreads, ThreadSums, KeySums>;
   using ValueOperand = std::uint32_t[kValueInRegisters ? kD / 16 : 1][4];
 
  public:
@@ -439,11 +439,11 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     else
       bias_masks |= finish_probabilities(i, lse_address(i), bias, scores, probabilities);
     const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words();
-    if (hidden_first)
+    if (hidden_first && !kTestsGradients)
       partial_ = overflowed(scores);
     else
       partial_ = bias_masks || (kFactsFirst ? step_.partial : is_partial(info));
-    if (partial_)
+    if (partial_ && !(hidden_first && kTestsGradients))
       hide(i, mask, info, [&](int e) {
         scores[e] = e < kEarlyProbabilities ? 0.0f : -INFINITY;
         if constexpr (kSlopeTaken) clear_packed(probabilities, e);
@@ -452,7 +452,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64 && !kDotTerms) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
-    if (hidden_first && !partial_) partial_ = overflowed(d_probability);
+    if (!kTestsGradients && hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
 
   /// The terms of step i's queries.
@@ -485,22 +485,31 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
   __device__ __forceinline__ bool take_step(int i, int last_slot, Scores& probability, Scores& d_score,
                                             Operand& probabilities, KeyGradient& d_k, KeyGradient& d_v) {
     Operand d_scores;
-    KeySums sums;
+    float key_sums[2] = {0.0f, 0.0f};  // of the lane's dS, over the queries
+    [[maybe_unused]] BiasSums sums;
     if constexpr (kPacksLast) {
       differentiate_in_place(i, probability, d_score);
       pack_probabilities(probability, probabilities);
       // What a P of 0 was multiplied by may have been infinite: a masked key's values.
-      if (kSomeLate && partial_) {
+      if (kSomeLate && !kTestsGradients && partial_) {
 #pragma unroll
         for (int e = 0; e < kM / 2; ++e)
           if (probability[e] == 0.0f) d_score[e] = 0.0f;
       }
-      if constexpr (kKeyBias) add_bias_sums(d_score);
+      if constexpr (kKeyBias) {
+        sums.read(bias_sums_address());
+#pragma unroll
+        for (int e = 0; e < kM / 2; ++e) key_sums[e % 4 / 2] += d_score[e];
+        if constexpr (!kTestsGradients) sums.start(key_sums);
+      }
       pack_probabilities(d_score, d_scores);
     } else {
       if constexpr (!kPackEarly) pack_probabilities(probability, probabilities);
-      differentiate(i, probability, d_score, d_scores, sums);
+      differentiate(i, probability, d_score, d_scores, key_sums, sums);
     }
+    if constexpr (kTestsGradients)
+      if (partial_ && overflowed(d_scores, key_sums)) clear_masked(i, probabilities, d_scores, key_sums);
+    if constexpr (kKeyBias && (kTestsGradients || !kPacksLast)) sums.start(key_sums);
     if constexpr (kTakesTurns) pass_turn();
     const bool d_scores_came = store_d_scores(i, d_scores, sums);
 
@@ -638,7 +647,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
 
   /// Calls clear(e) for the pairs of step i that are not visible. `mask`: its bits where they are asked for early.
   template <class Clear>
-  __device__ __forceinline__ void hide(int i, Mask& mask, const ItemStep& info, Clear&& clear) {
+  __device__ __forceinline__ void hide(int i, Mask& mask, const ItemStep& info, Clear&& clear) const {
     const KeyItem& item = state.items[slot_];
     if (kFactsAhead ? step_.in_words : info.mask_words != nullptr) {
 #pragma unroll
@@ -673,7 +682,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
   /// hidden where that is not done under the products.
   __device__ __forceinline__ void differentiate_in_place(int i, Scores& s, Scores& d) {
     static_assert(!kTanhFirst || kTanhScale<kConfig> == 1.0f);
-    [[maybe_unused]] const std::uint32_t row_dot = kDotTerms ? 0 : row_dot_address(i);
+    [[maybe_unused]] const std::uint32_t row_dot = kDotTerms ? 0 : kM == 64 ? row_dot_ : row_dot_address(i);
     [[maybe_unused]] const std::uint32_t zero = __float_as_uint(p.softcap) >> 31;  // its sign: a softcap is positive
 #pragma unroll
     for (int j = 0; j < kM / 8; ++j) {
@@ -706,12 +715,13 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     hide(i, mask, step_info(i), [&](int e) { s[e] = d[e] = 0.0f; });
   }
 
-  /// dP to dS. `key_sums`: where the quad of lanes adds the sums of its keys.
+  /// dP to dS. `sums`: of a lane's dS with either key, over the queries. `bias_sums`: read ahead of the arithmetic,
+  /// which hides the time that takes.
   __device__ __forceinline__ void differentiate(int i, const Scores& probability, Scores& d_score, Operand& d_scores,
-                                                KeySums& key_sums) {
+                                                float (&sums)[2], BiasSums& bias_sums) {
     [[maybe_unused]] const std::uint32_t row_dot = kDotTerms ? 0 : kM == 64 ? row_dot_ : row_dot_address(i);
     // What multiplies a P of 0 is made finite: a masked key may hold values whose products overflow.
-    if (partial_) {
+    if (!kTestsGradients && partial_) {
 #pragma unroll
       for (int e = 0; e < kM / 2; ++e)
         if (probability[e] == 0.0f) {
@@ -719,10 +729,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
           if constexpr (kSoftcap && !kSlopeTaken) clear_packed(slope_, e);
         }
     }
-    [[maybe_unused]] float2 total;  // read ahead of the arithmetic, which hides the time it takes
-    if constexpr (kSumsOfThreads) total = ptx::ld_shared_v2(bias_sums_address());
-    if constexpr (kSumsOfKeys) key_sums.read(bias_sums_address());
-    float sums[2] = {0.0f, 0.0f};
+    if constexpr (kKeyBias) bias_sums.read(bias_sums_address());
     [[maybe_unused]] std::uint32_t bias_gradient[4];  // of 16 queries
     [[maybe_unused]] const std::uint32_t bias_gradient_rows = G::kOwnBiasRing ? bias_rows(i) : 0;
 #pragma unroll
@@ -733,7 +740,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
       for (int half = 0; half < 2; ++half) {
         const float dx = probability[j * 4 + half * 2] * less_dot(d_score[j * 4 + half * 2], column.x);
         const float dy = probability[j * 4 + half * 2 + 1] * less_dot(d_score[j * 4 + half * 2 + 1], column.y);
-        if constexpr (kSumsOfThreads || kSumsOfKeys) sums[half] += dx + dy;
+        if constexpr (kKeyBias) sums[half] += dx + dy;
         float2 factor = {1.0f, 1.0f};
         if constexpr (kSoftcap && !kSlopeTaken) factor = unpack<kSlopeType>(slope_[j / 2][j % 2 * 2 + half]);
         d_scores[j / 2][j % 2 * 2 + half] = pack<kType>(dx * factor.x, dy * factor.y);
@@ -742,8 +749,37 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
       if constexpr (G::kOwnBiasRing)
         if (j % 2 == 1) ptx::stmatrix_x4_trans(bias_gradient_rows + j / 2 * 16 * PairTile::kRowBytes, bias_gradient);
     }
-    if constexpr (kSumsOfThreads) ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
-    if constexpr (kSumsOfKeys) key_sums.start(sums);
+  }
+
+  /// Whether a dS of the warp's is infinite or none. A masked pair's is, where products of a masked key's rows
+  /// overflowed. `sums`: of the lane's dS, where the kernel has them.
+  static __device__ __forceinline__ bool overflowed(const Operand& d_scores, const float (&sums)[2]) {
+    if constexpr (kKeyBias) return __any_sync(0xffffffffu, (sums[0] + sums[1]) * 0.0f != 0.0f);
+    std::uint32_t zeros[2] = {0, 0};
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+#pragma unroll
+      for (int word = 0; word < 4; ++word) zeros[word % 2] = packed_fma<kType>(d_scores[k][word], 0, zeros[word % 2]);
+    return __any_sync(0xffffffffu, (zeros[0] | zeros[1]) != 0);
+  }
+
+  /// Clears P and dS of step i's masked pairs, and takes the sums anew. All lanes of a warp.
+  __device__ __forceinline__ void clear_masked(int i, Operand& probabilities, Operand& d_scores,
+                                               float (&sums)[2]) const {
+    Mask mask;
+    if constexpr (kReadMaskEarly) read_mask_early(i, mask);
+    hide(i, mask, step_info(i), [&](int e) {
+      clear_packed(probabilities, e);
+      clear_packed(d_scores, e);
+    });
+    sums[0] = sums[1] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < kM / 16; ++k)
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const float2 pair = unpack<kType>(d_scores[k][word]);
+        sums[word % 2] += pair.x + pair.y;
+      }
   }
 
   __device__ __forceinline__ std::uint32_t d_score_rows(int stage) const {
@@ -767,7 +803,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
 
   /// dS into the ring, as rows of queries. Returns whether that of all warpgroups of the step before has come. The sums
   /// over the queries are finished between the stores, which hide the way from lane to lane.
-  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, KeySums& sums) const {
+  __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, BiasSums& sums) const {
     const DScoreRing ring(i);
     // A tile bias without a ring of its own was loaded into the buffer when nobody read it any more.
     if constexpr (!G::kDScoresOutlastReaders && (!kTileBias || G::kOwnBiasRing))
@@ -776,14 +812,14 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
 #pragma unroll
     for (int k = 0; k < kM / 16; ++k) {
       ptx::stmatrix_x4_trans(address + k * 16 * PairTile::kRowBytes, d_scores[k]);
-      if constexpr (kSumsOfKeys)
+      if constexpr (kKeyBias)
         if (k == kM / 32 - 1) sums.exchange();
     }
     const DScoreRing last(i - 1);
     const bool came = kAddsDQuery && has_come(state.d_score_full[last.stage], last.parity);
     __syncwarp();
     arrive<kLastLane>(state.d_score_stored[consumer_][ring.stage]);
-    if constexpr (kSumsOfKeys) sums.store();
+    if constexpr (kKeyBias) sums.store();
     return came;
   }
   /// Until all warpgroups have stored those of step i.
@@ -851,16 +887,6 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
       ptx::st_shared_v2(bias_sums_address(), 0.0f, 0.0f);
     else if (lane() % 4 < 2)
       ptx::st_shared_f32(bias_sums_address(), 0.0f);
-  }
-
-  /// Adds a step's dS to the thread's sums.
-  __device__ __forceinline__ void add_bias_sums(const Scores& d_score) const {
-    static_assert(kSumsOfThreads);
-    const float2 total = ptx::ld_shared_v2(bias_sums_address());
-    float sums[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int e = 0; e < kM / 2; ++e) sums[e % 4 / 2] += d_score[e];
-    ptx::st_shared_v2(bias_sums_address(), total.x + sums[0], total.y + sums[1]);
   }
 
   /// Writes the sums of the head at work, and starts anew.

@@ -202,6 +202,22 @@ struct KeySums {
   static __device__ __forceinline__ bool stores() { return lane() % 4 < 2; }
 };
 
+/// The same where every thread has sums of its own there.
+struct ThreadSums {
+  std::uint32_t address;
+  float2 total;
+
+  __device__ __forceinline__ void read(std::uint32_t shared_address) {
+    address = shared_address;
+    total = ptx::ld_shared_v2(address);
+  }
+  __device__ __forceinline__ void start(const float (&sums)[2]) const {
+    ptx::st_shared_v2(address, total.x + sums[0], total.y + sums[1]);
+  }
+  __device__ __forceinline__ void exchange() const {}
+  __device__ __forceinline__ void store() const {}
+};
+
 /// store_bias_sum() of sums that are first added over the quad of lanes that share the key.
 __device__ __forceinline__ void write_bias_sum(const BackwardParameters& p, const KeyItem& item, int head, int key,
                                                float sum, int lane) {

@@ -45,22 +45,31 @@ struct StepChoices {
   /// selection behind the products. Not with a softcap, whose scores pass through tanh first; with fewer columns it is
   /// slower (NOTES.md).
   static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
-  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
-  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
-  /// no registers for it.
-  static constexpr bool kPackEarly = !kTanhFirst && (kSlopeTaken || (kM == 64 && kD <= 96));
+  /// A masked key may hold anything, so that its products may overflow. Whether that is seen by dS, when all of it is
+  /// there: two elements at a time, or by their sums where a key bias has them, and masked pairs are cleared then. Else
+  /// dP is cleared in every masked step, or P and dP are tested, element by element. Several items are as fast or
+  /// faster so without a bias, and with a softcap registers are short (NOTES.md).
+  static constexpr bool kTestsGradients = kM == 64 && !kSoftcap && !kTileBias && (kKeyBias || !G::kSeveralItems);
   /// Whether only one warpgroup at a time computes what lies between S's products and those of dV: else both contend
   /// for it, while the tensor cores wait for both. Where it was faster (NOTES.md).
   static constexpr bool kTakesTurns = kM == 128 && kD == 64 && !kSoftcap && !kTileBias;
   static_assert(!kTakesTurns || (G::kConsumers == 2 && !G::kSkipsEmptyHalves));
-  /// Of a lane's scores, those that become probabilities under dP's products. The others wait as exponents, so that
-  /// their exponentials run under the multiplications behind these products, which nothing else hides: with 128
-  /// queries, where a step's chain binds (NOTES.md).
-  static constexpr int kEarlyQuarters = kTakesTurns                                                ? 1
-                                        : kM == 128 && !kSoftcap && kConfig.bias == BiasKind::none ? 3
-                                                                                                   : 4;
+  /// Of a lane's scores, those that become probabilities under dP's products, in quarters. The others wait as
+  /// exponents, so that their exponentials run under the multiplications behind these products, which nothing else
+  /// hides. Where it was faster (NOTES.md).
+  static constexpr int kEarlyQuarters = [] {
+    if (kTakesTurns) return 1;
+    if (kSoftcap || kTileBias) return 4;
+    if (kM == 128) return kKeyBias ? 4 : 3;
+    if (kKeyBias) return kD == 128 ? 2 : 4;
+    return kD == 96 && !G::kSeveralItems ? 3 : 4;
+  }();
   static constexpr int kEarlyProbabilities = kM / 2 * kEarlyQuarters / 4;
   static constexpr bool kSomeLate = kEarlyProbabilities < kM / 2;
+  /// Whether P is made an operand under dP's products. With 128 queries there are no registers for both, unless P is
+  /// all that needs them; with 128 columns it is as fast either way, but for a softcap (NOTES.md), where a bias leaves
+  /// no registers for it.
+  static constexpr bool kPackEarly = !kTanhFirst && !kSomeLate && (kSlopeTaken || (kM == 64 && kD <= 96));
   /// Whether P and dS are packed when all of either is there.
   static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
@@ -92,9 +101,6 @@ struct StepChoices {
   static constexpr bool kFactsAhead = kLeavesOut && kFactsFirst;
   static constexpr bool kLseInRegisters =
       kLse == LseWay::read_before_scores || kLse == LseWay::read_before_d_probability;
-  /// Where sums of dS are in shared memory: each thread's, or each key's.
-  static constexpr bool kSumsOfThreads = kKeyBias && G::kBiasSumsOfThreads;
-  static constexpr bool kSumsOfKeys = kKeyBias && !G::kBiasSumsOfThreads;
 };
 
 }  // namespace flashdma_bwd::hopper

@@ -106,6 +106,12 @@ inline std::uint32_t cvt_rn_bf16x2_f32(float high, float low) {
 inline std::uint32_t cvt_rn_f16x2_f32(float high, float low) {
   return emulated::pack_fp16(low, high);
 }
+inline std::uint32_t fma_rn_bf16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return emulated::fma_bf16(a, b, c);
+}
+inline std::uint32_t fma_rn_f16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  return emulated::fma_fp16(a, b, c);
+}
 inline std::uint32_t min_bf16x2(std::uint32_t a, std::uint32_t b) {
   return emulated::min_bf16(a, b);
 }
