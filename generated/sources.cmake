@@ -99,7 +99,6 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
-    kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d64_bf16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_ampere_m128n64_w8_s2_kv2_dq4_q1_do1.cu
@@ -108,7 +107,6 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m128n128_wg2_q3_do2_ds2_r32c232.cu
-    kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d64_fp16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_ampere_m64n128_w8_s2_kv4_dq4_q2_do2.cu
