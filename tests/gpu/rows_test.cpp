@@ -13,7 +13,7 @@ using namespace flashdma_bwd::testing;
 namespace {
 
 std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
-  std::vector<ProblemSpec> problems(5, problem_for(kernel));
+  std::vector<ProblemSpec> problems(6, problem_for(kernel));
   problems[1].name = "causal top-w";
   problems[1].causal = true;
   problems[1].seqlen_q = 333;
@@ -32,6 +32,11 @@ std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
   problems[4].name = "walks of eight or sixteen steps";  // the entries of steps come round after eight
   problems[4].seqlen_q = 1024;
   problems[4].seqlen_k = 130;
+  problems[5].name = "masked keys near the largest finite values";  // beside kept ones, in the same steps
+  problems[5].seqlen_q = 150;
+  problems[5].seqlen_k = 200;
+  problems[5].mask = {
+      .structure = MaskStructure::empty_columns, .shape = {.heads = PairHeads::kv}, .huge_masked_keys = true};
   if (kernel.copies_bias()) {
     for (ProblemSpec& spec : problems) make_bias_movable(spec);
     problems[3].name = "half of the pairs";
