@@ -83,7 +83,7 @@ std::uint32_t smaller_halves(std::uint32_t a, std::uint32_t b, ToFloat&& to_floa
 
 /// a * b + c of the halves at `shift`, rounded to float32 only.
 template <class ToFloat>
-float sum_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned shift, ToFloat&& to_float) {
+float fma_of_halves(std::uint32_t a, std::uint32_t b, std::uint32_t c, unsigned shift, ToFloat&& to_float) {
   return std::fma(to_float(a >> shift & 0xffffu), to_float(b >> shift & 0xffffu), to_float(c >> shift & 0xffffu));
 }
 
@@ -137,11 +137,11 @@ float half_to_float(std::uint16_t bits) {
 }
 
 std::uint32_t fma_bf16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-  return pack_bf16(sum_of_halves(a, b, c, 0, bf16_to_float), sum_of_halves(a, b, c, 16, bf16_to_float));
+  return pack_bf16(fma_of_halves(a, b, c, 0, bf16_to_float), fma_of_halves(a, b, c, 16, bf16_to_float));
 }
 std::uint32_t fma_fp16(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   const auto to_float = [](std::uint32_t bits) { return half_to_float(static_cast<std::uint16_t>(bits)); };
-  return pack_fp16(sum_of_halves(a, b, c, 0, to_float), sum_of_halves(a, b, c, 16, to_float));
+  return pack_fp16(fma_of_halves(a, b, c, 0, to_float), fma_of_halves(a, b, c, 16, to_float));
 }
 
 std::uint32_t min_bf16(std::uint32_t a, std::uint32_t b) {

@@ -73,16 +73,21 @@ TEST_CASE("every broadcast of a mask", "[masks]") {
 }
 
 TEST_CASE("masked keys hold values near the largest finite ones", "[masks]") {
+  // A compacted mask's steps hold kept keys alone. One with rows is natural, if this short.
+  struct Encoding {
+    bool rows;
+    flashdma_bwd_mask_layout layout;
+  };
   for (int head_dim : {64, 96, 128})
-    for (bool rows : {false, true})
+    for (const Encoding& encoding : {Encoding{true, FLASHDMA_BWD_MASK_AUTO}, Encoding{false, FLASHDMA_BWD_MASK_AUTO},
+                                     Encoding{false, FLASHDMA_BWD_MASK_NATURAL}})
       for (bool bias : {false, true}) {
-        ProblemSpec spec = masked(
-            {.structure = MaskStructure::empty_columns, .shape = {.heads = PairHeads::kv, .rows = rows}}, head_dim);
-        spec.mask.huge_masked_keys = true;
+        ProblemSpec spec = masked({.structure = MaskStructure::empty_columns,
+                                   .shape = {.heads = PairHeads::kv, .rows = encoding.rows},
+                                   .huge_masked_keys = true,
+                                   .layout = encoding.layout},
+                                  head_dim);
         spec.bias = {.present = bias, .shape = {.rows = false}};
-        check_both_types(spec);
-        // Else steps hold kept keys alone.
-        spec.mask.layout = FLASHDMA_BWD_MASK_NATURAL;
         check_both_types(spec);
         spec.softcap = 2.0f;
         check_both_types(spec);
