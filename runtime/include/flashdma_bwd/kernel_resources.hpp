@@ -94,14 +94,23 @@ constexpr bool multiplies_bias_gradient(const KernelConfig& config) {
 }
 
 /// Whether a kernel's products subtract D and, without a softcap, LSE (runtime/kernels/common/statistic_terms.hpp). A
-/// tile bias is bound elsewhere, and with 32 and 96 columns nothing was gained (runtime/kernels/hopper/NOTES.md). With
-/// 128 columns two tiles of K, or four of dS, leave no room beside a key bias.
+/// tile bias is bound elsewhere; with 32 columns, and with 96 and a softcap, or neither a bias nor several items,
+/// nothing was gained (runtime/kernels/hopper/NOTES.md). With 128 columns two tiles of K, or four of dS, leave no room
+/// beside a key bias.
 constexpr bool has_statistic_terms(const KernelConfig& config) {
   const TileConfig& tile = config.tile;
-  const bool no_room =
-      config.head_dim == 128 && config.bias == BiasKind::key_vector && (tile.several_items || tile.ds_stages > 2);
-  return tile.family == KernelFamily::hopper && !tile.cta_pair && config.bias != BiasKind::tile &&
-         (config.head_dim == 64 || config.head_dim == 128) && !no_room;
+  const bool key_bias = config.bias == BiasKind::key_vector;
+  if (tile.family != KernelFamily::hopper || tile.cta_pair || config.bias == BiasKind::tile) return false;
+  switch (config.head_dim) {
+    case 64:
+      return true;
+    case 96:
+      return !config.softcap && (key_bias || tile.several_items);
+    case 128:
+      return !key_bias || (!tile.several_items && tile.ds_stages <= 2);
+    default:
+      return false;
+  }
 }
 
 /// Whether a softcap's weights P (1 - tanh^2), which are at most 1, are handed over as fp16, from one warpgroup of a

@@ -331,12 +331,11 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     if constexpr (kLse == LseWay::read_before_scores) read_lse(i, lse);
     if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
     if constexpr (kMaskFirst) hide_first(i, scores);
-    constexpr bool kSubtracts = kLse == LseWay::product_before_scores;
     StatisticOperand lse_columns;
-    if constexpr (kSubtracts) select_lse(lse_columns);
+    if constexpr (kLseTerms) select_lse(lse_columns);
     ptx::wgmma_fence();
-    if constexpr (kSubtracts) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
-    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kSubtracts>(
+    if constexpr (kLseTerms) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kLseTerms>(
         scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
   }
 
@@ -393,15 +392,9 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     if constexpr (kLse == LseWay::read_before_d_probability) read_lse(i, lse);
     BiasWords bias;
     if constexpr (kBiasFirst) read_bias(i, bias);
-    constexpr bool kSubtractsLse = kLse == LseWay::product_before_d_probability;
-    StatisticOperand lse_columns, dot_columns;
-    if constexpr (kSubtractsLse) select_lse(lse_columns);
+    StatisticOperand dot_columns;
     if constexpr (kDotTerms) select_dot(dot_columns);
     ptx::wgmma_fence();
-    if constexpr (kSubtractsLse) {
-      start_statistic_product<kM, true>(scores, lse_columns, statistics(i));
-      ptx::wgmma_commit_group();
-    }
     if constexpr (kDotTerms) start_statistic_product<kM, false>(d_probability, dot_columns, statistics(i));
     if constexpr (kValueInRegisters)
       start_transposed_product<QueryTile, kBf16, kDotTerms>(d_probability, values, d_out_tile(i));
@@ -623,13 +616,10 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
         else
           exponentiate<kConfig, kEarlyProbabilities>(p, s, lse, bias, Absent{}, Absent{});
       };
-      if constexpr (kKeyBias) {
-        if constexpr (kLse == LseWay::product_before_d_probability)
-          read_key_biases();  // anew, for the registers that they would take meanwhile
+      if constexpr (kKeyBias)
         with_bias(step_.key_bias);
-      } else {
+      else
         with_bias(Absent{});
-      }
       return false;
     }
   }

@@ -10,9 +10,8 @@ namespace flashdma_bwd::hopper {
 
 /// How a step's LSE leaves its scores, and when.
 enum class LseWay {
-  product_before_scores,         ///< by the first of S's products, of its terms
-  product_before_d_probability,  ///< by one of its own, before dP's
-  read_before_scores,            ///< into registers, for the exponent
+  product,             ///< by the first of S's products, of its terms
+  read_before_scores,  ///< into registers, for the exponent
   read_before_d_probability,
   read_with_exponent,
 };
@@ -73,8 +72,9 @@ struct StepChoices {
   /// Whether P and dS are packed when all of either is there.
   static constexpr bool kPacksLast = kTanhFirst || kSomeLate;
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
-  /// every step.
-  static constexpr bool kValueInRegisters = kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap)));
+  /// every step. With 96 columns they leave no registers for the terms' operands.
+  static constexpr bool kValueInRegisters =
+      kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap && !kDotTerms)));
   /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
   /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
@@ -84,14 +84,11 @@ struct StepChoices {
   /// for it.
   static constexpr bool kLseReadEarly =
       kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
-  /// Products subtract it before S's others, but with 128 queries and a key bias, which leave no registers for the
-  /// operand beside those of dV and dK. It is read before S's products with 128 columns, with fewer before dP's
-  /// (NOTES.md).
-  static constexpr LseWay kLse =
-      kLseTerms        ? (kKeyBias && kM == 128 ? LseWay::product_before_d_probability : LseWay::product_before_scores)
-      : !kLseReadEarly ? LseWay::read_with_exponent
-      : kD == 128 && !kTileBias ? LseWay::read_before_scores
-                                : LseWay::read_before_d_probability;
+  /// Read early, before S's products with 128 columns, with fewer before dP's (NOTES.md).
+  static constexpr LseWay kLse = kLseTerms                 ? LseWay::product
+                                 : !kLseReadEarly          ? LseWay::read_with_exponent
+                                 : kD == 128 && !kTileBias ? LseWay::read_before_scores
+                                                           : LseWay::read_before_d_probability;
   /// Whether a tile bias, and the LSE, are read between S and dP's products, for the same reason: before S there are no
   /// registers for them. With dQ's products it is slower (NOTES.md).
   static constexpr bool kBiasFirst = kTileBias && kLseReadEarly;
