@@ -184,7 +184,7 @@ TEST_CASE("with a softcap a tile bias has a ring of its own, of two buffers besi
   CHECK(hopper_shared_memory(config).tile_bias == 2 * 64 * 128 * 2);  // too much then, as the total says
 }
 
-TEST_CASE("LSE and D are terms of products where there is room for them") {
+TEST_CASE("LSE and D are terms of products where there is room for them and something gained") {
   KernelConfig config{Architecture::sm90, 128, DataType::bf16, BiasKind::none, false, hopper_tile()};
   const auto terms = [&](auto&& change) {
     KernelConfig changed = config;
@@ -199,9 +199,19 @@ TEST_CASE("LSE and D are terms of products where there is room for them") {
   CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::tile; }));
   CHECK(terms([](KernelConfig& c) { c.softcap = true; }));
   CHECK_FALSE(terms([](KernelConfig& c) { c.tile.cta_pair = true; }));
-  CHECK_FALSE(terms([](KernelConfig& c) { c.head_dim = 96; }));
+  CHECK(terms([](KernelConfig& c) { c.head_dim = 64, c.bias = BiasKind::key_vector, c.tile.several_items = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.head_dim = 32; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.head_dim = 192; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.tile.family = KernelFamily::ampere; }));
   CHECK(hopper_shared_memory(config).statistics == config.tile.q_stages * 64 * 16);
   config.head_dim = 96;
+  CHECK_FALSE(terms([](KernelConfig&) {}));
+  CHECK(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector; }));
+  CHECK(terms([](KernelConfig& c) { c.tile.several_items = true; }));
+  CHECK(terms([](KernelConfig& c) { c.bias = BiasKind::key_vector, c.tile.several_items = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.softcap = true, c.tile.several_items = true; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.softcap = true, c.bias = BiasKind::key_vector; }));
+  CHECK_FALSE(terms([](KernelConfig& c) { c.bias = BiasKind::tile, c.tile.several_items = true; }));
   CHECK(hopper_shared_memory(config).statistics == (config.tile.q_stages + config.tile.do_stages) * 64 * 4);
 }
 
