@@ -46,9 +46,9 @@ struct StepChoices {
   static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
   /// A masked key may hold anything, so that its products may overflow. Whether that is seen by dS, when all of it is
   /// there: two elements at a time, or by their sums where a key bias has them, and masked pairs are cleared then. Else
-  /// dP is cleared in every masked step, or P and dP are tested, element by element. Several items are as fast or
-  /// faster so without a bias, and with a softcap registers are short (NOTES.md).
-  static constexpr bool kTestsGradients = kM == 64 && !kSoftcap && !kTileBias && (kKeyBias || !G::kSeveralItems);
+  /// dP is cleared in every masked step, or P and dP are tested, element by element, which several items without a bias
+  /// are as fast or faster by, but with 64 columns. With a softcap registers are short (NOTES.md).
+  static constexpr bool kTestsGradients = !kSoftcap && !kTileBias && (kKeyBias || !G::kSeveralItems || kD == 64);
   /// Whether only one warpgroup at a time computes what lies between S's products and those of dV: else both contend
   /// for it, while the tensor cores wait for both. Where it was faster (NOTES.md).
   static constexpr bool kTakesTurns = kM == 128 && kD == 64 && !kSoftcap && !kTileBias;
@@ -74,16 +74,14 @@ struct StepChoices {
   /// Whether the warpgroup's rows of V stay in registers, as dP's operand, instead of being read from shared memory in
   /// every step. With 96 columns they leave no registers for the terms' operands.
   static constexpr bool kValueInRegisters =
-      kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !kSoftcap && !kDotTerms)));
+      kD <= 32 || (kM == 64 && (kD <= 64 || (kD <= 96 && !(kSoftcap && (kKeyBias || kTileBias)) && !kDotTerms)));
   /// Whether what a step is, and a key's bias, are read before its score products are issued: a read behind products
   /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
   /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md).
   static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
-  /// The same of the LSE, which is read behind products with V in registers and a key bias, for there are no registers
-  /// for it.
-  static constexpr bool kLseReadEarly =
-      kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery) && !(kValueInRegisters && kKeyBias);
+  /// The same of the LSE, but where there are no registers for it.
+  static constexpr bool kLseReadEarly = kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery);
   /// Read early, before S's products with 128 columns, with fewer before dP's (NOTES.md).
   static constexpr LseWay kLse = kLseTerms                 ? LseWay::product
                                  : !kLseReadEarly          ? LseWay::read_with_exponent

@@ -11,8 +11,8 @@ namespace flashdma_bwd::hopper {
 template <class KeyTile, class QueryTile, bool kBf16, bool kAdd = false, int kCount>
 __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount], std::uint32_t keys,
                                                          std::uint32_t queries) {
-  static_assert(kCount == QueryTile::kRows / 2 && KeyTile::kColumns == QueryTile::kColumns);
-  using Product = ptx::Wgmma<QueryTile::kRows, kBf16>;
+  static_assert(kCount <= QueryTile::kRows / 2 && KeyTile::kColumns == QueryTile::kColumns);
+  using Product = ptx::Wgmma<kCount * 2, kBf16>;
 #pragma unroll
   for (int k = 0; k < KeyTile::kColumns / 16; ++k) {
     const std::uint64_t a = KeyTile::descriptor_of(keys + KeyTile::column_step(k));

@@ -20,7 +20,8 @@ constexpr int kKeyRowWarps = 8;
 template <AtomSource kSource, bool kProbed>
 __global__ void __launch_bounds__(kKeyRowWarps * 32, 3)
     key_rows_kernel(MaskView mask, OwnOrderProof proof, ReorderedPlan plan) {
-  wait_for_predecessor();
+  // A proof is there then before the third pass can begin.
+  wait_for_predecessor_of_all();
   const int query_atoms = mask_atoms(mask.queries);
   const int key_atoms = mask_atoms(mask.keys);
   const int pairs = query_atoms / 2;

@@ -25,7 +25,7 @@ constexpr std::int64_t kMostPairs = 16;
 /// all warps get something.
 __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
     ordered_atoms_kernel(int masks, int queries, int seqlen_k, int parts, OwnOrderProof proof, ReorderedPlan plan) {
-  wait_for_predecessor();
+  let_successor_launch();
   const int query_atoms = mask_atoms(queries);
   const int key_atoms = mask_atoms(seqlen_k);
   const int pairs = query_atoms / 2;
@@ -36,6 +36,12 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
   const int key_atom = static_cast<int>(rest % key_atoms);
   const int mask_index = static_cast<int>(rest / key_atoms);
   if (mask_index >= masks) return;
+  // The first pass has written the atoms then. It had waited for the proof when it let the second one launch.
+  if (holds(proof, least_tiles_of_lane(proof, mask_index, lane))) {
+    if (blockIdx.x == 0) wait_for_predecessor();
+    return;
+  }
+  wait_for_predecessor();
   const std::int64_t head_atom = std::int64_t{mask_index} * key_atoms;
   const std::int64_t head_key = std::int64_t{mask_index} * seqlen_k;
   // The lane's keys, read before it is known how many there are.
@@ -53,8 +59,6 @@ __global__ void __launch_bounds__(kOrderedAtomWarps * 32)
   const int begin = min(own.query_begin, other.query_begin);
   const int end = max(own.query_end, other.query_end);
   const int count = plan.orders[mask_index].keys;
-  // The first pass has written the atoms then.
-  if (holds(proof, least_tiles_of_lane(proof, mask_index, lane))) return;
 
   // Outside of a key's interval the first pass may have left its bits unread.
   const uint4* bits[2] = {nullptr, nullptr};

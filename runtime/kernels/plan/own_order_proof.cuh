@@ -6,8 +6,9 @@
 namespace flashdma_bwd {
 
 /// The lane's share of a mask's tiles, so that it can be read while other loads are under way.
+/// Also before a kernel's wait for its predecessor (launch_order.cuh).
 __device__ __forceinline__ int least_tiles_of_lane(const OwnOrderProof& proof, int mask_index, int lane) {
-  return lane < proof.parts ? proof.least_tiles[mask_index * kMostParts + lane] : 0;
+  return lane < proof.parts ? __ldcg(proof.least_tiles + mask_index * kMostParts + lane) : 0;
 }
 
 /// Whether the proof holds. All lanes of the warp, each with its share.

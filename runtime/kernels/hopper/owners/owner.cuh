@@ -81,11 +81,11 @@ class Owner {
   // --- dQ ---
 
   /// Issues the warpgroup's share of dQ as far as it is of the keys of the tile `keys`: it is that, or `kAdd` to it.
-  template <class Keys, bool kAdd>
+  template <class Keys, bool kAdd, int kKeys = Keys::kRows>
   static __device__ __forceinline__ void multiply_keys(DQuery& d_q, std::uint32_t d_scores, std::uint32_t keys) {
     using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
 #pragma unroll
-    for (int k = 0; k < Keys::kRows / 16; ++k) {
+    for (int k = 0; k < kKeys / 16; ++k) {
       const std::uint64_t a = PairTile::descriptor_of(d_scores + PairTile::column_step(k));
       const std::uint64_t b = Keys::descriptor_of(keys + Keys::row_step(k));
       if (k == 0)

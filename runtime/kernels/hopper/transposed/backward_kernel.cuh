@@ -54,14 +54,25 @@ class Backward {
       }
     } else {
       ptx::setmaxnreg_inc<G::kTile.consumer_registers>();
-      if (warpgroup == 1)
-        ValueOwner<kConfig>(p, maps, shared_, state).run();
+      // A sequence's last keys are often few.
+      if (ptx::uniform(state.item.keys) <= kFewKeys)
+        consume<kFewKeys>(warpgroup);
       else
-        KeyOwner<kConfig>(p, maps, shared_, state).run();
+        consume<G::kN>(warpgroup);
     }
   }
 
  private:
+  static constexpr int kFewKeys = 32;
+
+  template <int kKeys>
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    if (warpgroup == 1)
+      ValueOwner<kConfig, kKeys>(p, maps, shared_, state).run();
+    else
+      KeyOwner<kConfig, kKeys>(p, maps, shared_, state).run();
+  }
+
   /// Loads the K and V rows that a compacted mask scatters: the copy engine cannot.
   __device__ __forceinline__ void gather_keys() const {
     gather_key_rows<typename G::KeyTile, G::kThreads>(p, state.item, p.k, 0, 0, shared_ + G::kKey);

@@ -22,8 +22,8 @@ namespace flashdma_bwd::hopper::transposed {
 
 using owners::Role;
 
-/// What both roles do.
-template <KernelConfig kConfig, Role kRole>
+/// What both roles do, of the tile's first `kKeys` keys, behind which the item has none.
+template <KernelConfig kConfig, Role kRole, int kKeys>
 class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   using Base = owners::Owner<kConfig, Geometry<kConfig>, kRole>;
 
@@ -44,7 +44,8 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
   using typename Base::QueryTile;
   using typename Base::State;
   using typename Base::ValueTile;
-  static constexpr int kN = G::kN;
+  static constexpr int kN = kKeys;
+  static_assert(kN <= G::kN && kN % 32 == 0);
   static_assert(!(Base::kKeyBias && Base::kSoftcap));
   using Scores = float[kN / 2];
   using Gradient = RowBlocks<G::kRowBlocks, kN / 2>;
@@ -83,7 +84,7 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
     constexpr int kSharePanels = G::kDQueryColumns / KeyTile::kPanelColumns;
     const std::uint32_t keys =
         ptx::opaque(KeyTile::descriptor(shared_ + G::kKey + kShare * kSharePanels * KeyTile::kPanelBytes));
-    Base::template multiply_keys<KeyTile, false>(d_q, this->d_score_tile(i), keys);
+    Base::template multiply_keys<KeyTile, false, kN>(d_q, this->d_score_tile(i), keys);
     ptx::wgmma_commit_group();
   }
 

@@ -7,9 +7,9 @@
 namespace flashdma_bwd::hopper::transposed {
 
 /// dP, dS and dK.
-template <KernelConfig kConfig>
-class KeyOwner : Consumer<kConfig, Role::key> {
-  using Base = Consumer<kConfig, Role::key>;
+template <KernelConfig kConfig, int kKeys>
+class KeyOwner : Consumer<kConfig, Role::key, kKeys> {
+  using Base = Consumer<kConfig, Role::key, kKeys>;
   using Base::kKeyBias;
   using Base::kM;
   using Base::kN;
@@ -152,7 +152,7 @@ class KeyOwner : Consumer<kConfig, Role::key> {
   /// dS into the ring, for both warpgroups. Returns whether Q has come.
   __device__ __forceinline__ bool store_d_scores(int i, const Operand& d_scores, bool buffer_came) const {
     return this->publish_d_scores(i, buffer_came, [&](std::uint32_t tile) {
-      store_rows<PairTile>(tile, [&](int k, std::uint32_t(&words)[4]) {
+      store_rows<PairTile, kN>(tile, [&](int k, std::uint32_t(&words)[4]) {
 #pragma unroll
         for (int w = 0; w < 4; ++w) words[w] = d_scores[k][w];
       });

@@ -94,10 +94,10 @@ struct VisibleKeys {
   }
 
   /// After own_keys(): calls clear(i) for the elements of the lane's query `half` with the keys that it does not see.
-  template <class Clear>
+  template <int kKeys, class Clear>
   __device__ __forceinline__ void hide(Clear&& clear, int half) const {
 #pragma unroll
-    for (int j = 0; j < 12; ++j)
+    for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
         if ((words[j / 4] >> (j % 4 * 8 + e) & 1u) == 0) clear(j * 4 + half * 2 + e);
@@ -106,13 +106,13 @@ struct VisibleKeys {
 
 /// Stores a warp's 16 rows of P or dS as rows of a tile of pairs. `words(k)`: of the k-th 16 keys, in the order of
 /// wgmma's A operand.
-template <class PairTile, class Words>
+template <class PairTile, int kKeys, class Words>
 __device__ __forceinline__ void store_rows(std::uint32_t tile, Words&& words) {
   static_assert(PairTile::kPanelColumns == 32);
   const Coordinate at = ldmatrix_coordinate(MatrixOrder::rows_first, lane());
   const std::uint32_t address = tile + PairTile::chunk_offset(warp() * 16 + at.row, at.column);
 #pragma unroll
-  for (int k = 0; k < PairTile::kColumns / 16; ++k) {
+  for (int k = 0; k < kKeys / 16; ++k) {
     std::uint32_t four[4];
     words(k, four);
     // Two chunks further the swizzle's upper bit changes sides.

@@ -7,9 +7,9 @@
 namespace flashdma_bwd::hopper::transposed {
 
 /// S, P and dV.
-template <KernelConfig kConfig>
-class ValueOwner : Consumer<kConfig, Role::value> {
-  using Base = Consumer<kConfig, Role::value>;
+template <KernelConfig kConfig, int kKeys>
+class ValueOwner : Consumer<kConfig, Role::value, kKeys> {
+  using Base = Consumer<kConfig, Role::value, kKeys>;
   using Base::kKeyBias;
   using Base::kM;
   using Base::kN;
@@ -189,7 +189,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
       if (has_limits && scattered)
         visible.keep_positions(ptx::shared_address(state.positions) + lane() % 4 * 8, query + item.limits.low,
                                query + item.limits.high);
-      visible.hide(clear, half);
+      visible.template hide<kN>(clear, half);
     }
   }
 
@@ -208,7 +208,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
     if (lane() == 0) state.probability_partial[warp()] = partial;
     ptx::mbarrier_arrive(ptx::shared_address(&state.probability_full));
     wait(state.operand_empty, (i & 1) ^ 1);
-    store_rows<PairTile>(shared_ + G::kOperand, [&](int k, std::uint32_t(&words)[4]) {
+    store_rows<PairTile, kN>(shared_ + G::kOperand, [&](int k, std::uint32_t(&words)[4]) {
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         if constexpr (kSoftcap)
@@ -226,7 +226,7 @@ class ValueOwner : Consumer<kConfig, Role::value> {
   /// infinity.
   __device__ __forceinline__ void read_key_bias(int head) const {
     ptx::barrier_sync(owners::kValueOwnerBarrier, kWarpgroupThreads);  // the last head's have been read
-    if (const int row = warp() * 32 + lane(); warp() < kN / 32) {
+    if (const int row = warp() * 32 + lane(); warp() < G::kN / 32) {
       const float bias = key_bias_of<kType>(p, state.item, head, position_of_row(state.item, row)) * kLog2E;
       ptx::st_shared_f32(shared_ + G::kKeyBias + row * 4, bias);
       const unsigned finite = __ballot_sync(0xffffffffu, bias != -INFINITY);

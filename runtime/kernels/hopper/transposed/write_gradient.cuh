@@ -44,7 +44,7 @@ __device__ __forceinline__ void write_rows(const BackwardParameters& p, const Ke
                                            const CUtensorMap& map, const RowBlocks<kRowBlocks, kCount>& values,
                                            std::uint32_t staging, int warp, int barrier) {
   constexpr int kKeys = kCount * 2;
-  static_assert(Tile::kRows == kKeys && Tile::kColumns == kRowBlocks * 64);
+  static_assert(Tile::kRows >= kKeys && Tile::kColumns == kRowBlocks * 64);
   const int lane = ptx::fresh_thread_index() % 32;
   __syncwarp();
 #pragma unroll
