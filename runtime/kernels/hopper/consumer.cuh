@@ -905,7 +905,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
 #pragma unroll
     for (int e = 0; e < kD / 2; ++e) d_k[e] *= p.scale;
     if (is_added_up(item) &&
-        !add_pieces<kD / 2, kLeavesOut>(p, item, consumer_ * 4 + warp(), G::kConsumerWarps, d_k, d_v))
+        !add_pieces<kD / 2, kLeavesOut, G::kConsumerWarps, 2 * G::kN * kD>(p, item, consumer_ * 4 + warp(), d_k, d_v))
       return;
     const int row = consumer_ * 64 + warp() * 16;
     if (leaves_as_floats(p, item)) {

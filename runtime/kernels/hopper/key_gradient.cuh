@@ -120,16 +120,18 @@ struct PieceRows {
   }
 };
 
-/// Adds up the pieces' rows of the warp's part of `parts`, two pieces at a time, then two such pairs, and so on: of two
+/// Adds up the pieces' rows of the warp's part of kParts, two pieces at a time, then two such pairs, and so on: of two
 /// that are to be added the first to come leaves its rows in its slot, and the second goes on with the sum. So nobody
 /// reads more than a few pieces' rows after the others have come, and the sum does not depend on who comes when.
 /// Returns whether this piece came last, which then has the sums. `kOneByOne`: one of `values` after the other, where
 /// there are no registers for the rows of all; ptxas loads them in turn behind a condition, which always holds.
-template <int kHalf, bool kOneByOne, class... Values>
-__device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const KeyItem& item, int part, int parts,
+/// `kSlotFloats`: of a slot, which is as large for all items of a kernel, however many of the tile's keys they take.
+template <int kHalf, bool kOneByOne, int kParts, int kSlotFloats, class... Values>
+__device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const KeyItem& item, int part,
                                            Values&... values) {
   using Rows = PieceRows<kHalf>;
-  constexpr int kFloats = Rows::kFloats * static_cast<int>(sizeof...(Values));
+  constexpr int kPartFloats = kSlotFloats / kParts;
+  static_assert(Rows::kFloats * static_cast<int>(sizeof...(Values)) <= kPartFloats);
   // Whether there are registers for a piece's rows beside those that are loaded; else it stores its own, too, and loads
   // both.
   constexpr bool kKeeps = sizeof...(Values) <= 2;
@@ -138,7 +140,7 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
     for (float& value : all) value = 0.0f;
   };
   const auto add = [&](int piece) {
-    const float4* rows = piece_part<kFloats>(p, item, piece, part, parts);
+    const float4* rows = piece_part<kPartFloats>(p, item, piece, part, kParts);
     ((!kOneByOne || item.pieces > 1 ? Rows::add(rows, values) : void(), rows += Rows::kFloats / 4), ...);
   };
 #pragma unroll 1
@@ -153,7 +155,7 @@ __device__ __forceinline__ bool add_pieces(const BackwardParameters& p, const Ke
       earlier = __shfl_sync(0xffffffffu, earlier, 0);
     }
     if (earlier == 0) {
-      float4* rows = piece_part<kFloats>(p, item, own, part, parts);
+      float4* rows = piece_part<kPartFloats>(p, item, own, part, kParts);
       ((Rows::store(rows, values), rows += Rows::kFloats / 4), ...);
       // The lanes' rows have been written before lane 0 says so.
       __syncwarp();

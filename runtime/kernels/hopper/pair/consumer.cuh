@@ -179,7 +179,9 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig, kAddsDQuery>
   __device__ __forceinline__ void write_gradient(const TensorView& tensor, const CUtensorMap& map, bool value,
                                                  Gradient& values, std::uint32_t staging) const {
     const int part = (rank() * 4 + warp()) * 2 + kShare;
-    if (is_added_up(state.item) && !add_pieces<kD / 2, false>(p, state.item, part, kCtas * 4 * 2, values)) return;
+    if (is_added_up(state.item) &&
+        !add_pieces<kD / 2, false, kCtas * 4 * 2, 2 * G::kN * kD>(p, state.item, part, values))
+      return;
     const int row = warp() * 16;
     if (leaves_as_floats(p, state.item))
       write_float_rows(p, state.item, value, values, rank() * G::kKeys + row);

@@ -120,7 +120,7 @@ class Consumer : protected owners::Owner<kConfig, Geometry<kConfig>, kRole> {
     static_assert(G::kRowBlocks == 3);
     const int part = kShare * 4 + warp();
     if (is_added_up(state.item) &&
-        !add_pieces<kN / 2, false>(p, state.item, part, 2 * 4, values[0], values[1], values[2]))
+        !add_pieces<kN / 2, false, 2 * 4, 2 * G::kN * Base::kD>(p, state.item, part, values[0], values[1], values[2]))
       return;
     if (leaves_as_floats(p, state.item))
       write_float_columns<G::kRowBlocks, kN / 2>(p, state.item, value, values, warp());
