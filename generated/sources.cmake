@@ -84,7 +84,6 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_items_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds2_r40c232.cu
-    kernels/sm90/bwd_sm90_d32_bf16_hopper_m128n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m64n128_wg2_q2_do2_ds2_items_r32c232.cu
     kernels/sm90/bwd_sm90_d32_bf16_hopper_m64n128_wg2_q2_do2_ds2_r32c232.cu
     kernels/sm90/bwd_sm90_d32_fp16_ampere_m128n128_w8_s4_kv4_dq4_q2_do2.cu

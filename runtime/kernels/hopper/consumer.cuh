@@ -46,10 +46,10 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
   using PairTile = typename G::PairTile;
   using Choices::kType, Choices::kBf16, Choices::kKeyBias, Choices::kTileBias, Choices::kSoftcap, Choices::kSlopeTaken,
       Choices::kDotTerms, Choices::kLseTerms, Choices::kM, Choices::kD, Choices::kTanhFirst, Choices::kMaskInShared,
-      Choices::kReadMaskEarly, Choices::kMaskBeforeScores, Choices::kMaskFirst, Choices::kPackEarly,
-      Choices::kTakesTurns, Choices::kEarlyProbabilities, Choices::kSomeLate, Choices::kPacksLast,
-      Choices::kValueInRegisters, Choices::kFactsFirst, Choices::kHeadFirst, Choices::kLse, Choices::kBiasFirst,
-      Choices::kLeavesOut, Choices::kFactsAhead, Choices::kLseInRegisters, Choices::kTestsGradients;
+      Choices::kReadMaskEarly, Choices::kMaskBeforeScores, Choices::kPackEarly, Choices::kTakesTurns,
+      Choices::kEarlyProbabilities, Choices::kSomeLate, Choices::kPacksLast, Choices::kValueInRegisters,
+      Choices::kFactsFirst, Choices::kHeadFirst, Choices::kLse, Choices::kBiasFirst, Choices::kLeavesOut,
+      Choices::kFactsAhead, Choices::kLseInRegisters, Choices::kTestsGradients;
 
   using Scores = float[kM / 2];
   using KeyGradient = float[kD / 2];
@@ -276,7 +276,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
   }
 
   /// Whether none of step i's pairs with the warpgroup's keys is active. On return the step has come. A vote, though
-  /// the same for all lanes, as in masked_by_words().
+  /// the same for all lanes: the compiler then sees that it is, and keeps what lies behind it in uniform registers.
   __device__ __forceinline__ bool sees_nothing(int i) {
     const RingPosition<G::kQueryStages> query(i);
     wait(state.query_full[query.stage], query.parity);
@@ -330,47 +330,12 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     if constexpr (kHeadFirst) take_head();
     if constexpr (kLse == LseWay::read_before_scores) read_lse(i, lse);
     if constexpr (kMaskBeforeScores) read_mask_early(i, mask);
-    if constexpr (kMaskFirst) hide_first(i, scores);
     StatisticOperand lse_columns;
     if constexpr (kLseTerms) select_lse(lse_columns);
     ptx::wgmma_fence();
-    if constexpr (kLseTerms) start_statistic_product<kM, kMaskFirst>(scores, lse_columns, statistics(i));
-    start_transposed_product<KeyTile, QueryTile, kBf16, kMaskFirst || kLseTerms>(
-        scores, own_rows<KeyTile>(key_tile(slot_)), query_tile(i));
-  }
-
-  /// Whether all that hides pairs of a step is in the mask's words. A vote, though the same for all lanes: the compiler
-  /// then sees that it is, and keeps what lies behind it in uniform registers.
-  __device__ __forceinline__ bool masked_by_words() const {
-    return p.limits_in_mask && __any_sync(0xffffffffu, step_.in_words);
-  }
-
-  /// What the products of step i are added to: a score whose probability is 0 where the mask's words hide a pair, else
-  /// 0.
-  __device__ __forceinline__ void hide_first(int i, Scores& scores) const {
-#pragma unroll
-    for (int e = 0; e < kM / 2; ++e) scores[e] = 0.0f;
-    static_assert(kFactsFirst);
-    if (!masked_by_words()) return;
-    const ItemStep& info = step_info(i);
-    const float hidden = copysignf(INFINITY, -p.score_log2);
-#pragma unroll
-    for (int part = 0; part < kM / 64; ++part) {
-      MaskBits mask;
-      read_mask(mask, i, info, part);
-      mask.arrange(lane());
-      mask.hide([&](int e) { scores[e] = hidden; }, part * 32);
-    }
-  }
-
-  /// Whether one of the warp's numbers is infinite or none. A masked pair's probability is, and its dP, where products
-  /// of a masked key's values overflowed.
-  template <int kCount>
-  static __device__ __forceinline__ bool overflowed(const float (&values)[kCount]) {
-    float sums[2] = {0.0f, 0.0f};
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) sums[e % 2] = fmaf(values[e], 0.0f, sums[e % 2]);
-    return __any_sync(0xffffffffu, !(sums[0] + sums[1] == 0.0f));
+    if constexpr (kLseTerms) start_statistic_product<kM>(scores, lse_columns, statistics(i));
+    start_transposed_product<KeyTile, QueryTile, kBf16, kLseTerms>(scores, own_rows<KeyTile>(key_tile(slot_)),
+                                                                   query_tile(i));
   }
 
   /// Gives back the buffers of Q and dO of step i, whose products have all finished.
@@ -395,7 +360,7 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     StatisticOperand dot_columns;
     if constexpr (kDotTerms) select_dot(dot_columns);
     ptx::wgmma_fence();
-    if constexpr (kDotTerms) start_statistic_product<kM, false>(d_probability, dot_columns, statistics(i));
+    if constexpr (kDotTerms) start_statistic_product<kM>(d_probability, dot_columns, statistics(i));
     if constexpr (kValueInRegisters)
       start_transposed_product<QueryTile, kBf16, kDotTerms>(d_probability, values, d_out_tile(i));
     else
@@ -431,12 +396,8 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
       bias_masks |= finish_probabilities(i, LseInTerms{lse_in_terms(i)}, bias, scores, probabilities);
     else
       bias_masks |= finish_probabilities(i, lse_address(i), bias, scores, probabilities);
-    const bool hidden_first = kMaskFirst && !bias_masks && masked_by_words();
-    if (hidden_first && !kTestsGradients)
-      partial_ = overflowed(scores);
-    else
-      partial_ = bias_masks || (kFactsFirst ? step_.partial : is_partial(info));
-    if (partial_ && !(hidden_first && kTestsGradients))
+    partial_ = bias_masks || (kFactsFirst ? step_.partial : is_partial(info));
+    if (partial_)
       hide(i, mask, info, [&](int e) {
         scores[e] = e < kEarlyProbabilities ? 0.0f : -INFINITY;
         if constexpr (kSlopeTaken) clear_packed(probabilities, e);
@@ -445,7 +406,6 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     // Before the wait, for a read of the thread's index takes time.
     if constexpr (kM == 64 && !kDotTerms) row_dot_ = row_dot_address(i);
     ptx::wgmma_wait_group<0>();
-    if (!kTestsGradients && hidden_first && !partial_) partial_ = overflowed(d_probability);
   }
 
   /// The terms of step i's queries.
@@ -826,10 +786,8 @@ class Consumer : StepChoices<kConfig, kAddsDQuery> {
     constexpr int kShareBytes =
         kRows ? 64 * PairTile::kRowBytes : G::kDQueryColumns / KeyTile::kPanelColumns * KeyTile::kPanelBytes;
     const std::uint32_t share = consumer_ * (kShareBytes >> 4);
-    std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
-                             DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
-    // The same for all lanes. The compiler loses sight of that behind a condition that came from shared memory.
-    if constexpr (kMaskFirst) d_scores = ptx::in_uniform_register(d_scores);
+    const std::uint32_t d_scores = PairTile::descriptor(shared_ + G::kDScore) +
+                                   DScoreRing(i).stage * (PairTile::kBytes >> 4) + (kRows ? share : 0);
     const std::uint32_t keys = ptx::opaque(KeyTile::descriptor(shared_ + key_tile(slot)) + (kRows ? 0 : share));
     using Product = ptx::Wgmma<G::kDQueryColumns, kBf16>;
 #pragma unroll

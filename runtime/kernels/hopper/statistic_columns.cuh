@@ -31,8 +31,8 @@ __device__ __forceinline__ void select_lse(StatisticOperand& operand) {
   select_columns(operand, pair == 2 ? kFirstColumn | kSecondColumn : pair == 3 ? kFirstColumn : 0);
 }
 
-/// Issues the product of an operand and the terms of kQueries queries at a shared address, or adds it to `scores`.
-template <int kQueries, bool kAdd, int kCount>
+/// Issues the product of an operand and the terms of kQueries queries at a shared address.
+template <int kQueries, int kCount>
 __device__ __forceinline__ void start_statistic_product(float (&scores)[kCount], const StatisticOperand& operand,
                                                         std::uint32_t terms) {
   static_assert(kCount == kQueries / 2);
@@ -40,7 +40,7 @@ __device__ __forceinline__ void start_statistic_product(float (&scores)[kCount],
   // eight columns, which are the same again, at a distance of 0.
   constexpr std::uint32_t kHigh = 8 * sizeof(StatisticTerms) >> 4;
   const std::uint64_t b = std::uint64_t{kHigh} << 32 | (terms & 0x3ffffu) >> 4;
-  ptx::Wgmma<kQueries, true>::template rs<false, kAdd>(scores, operand, b);
+  ptx::Wgmma<kQueries, true>::template rs<false, false>(scores, operand, b);
 }
 
 }  // namespace flashdma_bwd::hopper

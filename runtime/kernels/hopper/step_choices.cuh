@@ -40,10 +40,6 @@ struct StepChoices {
   static constexpr bool kMaskInShared = G::kMaskBytes > 0;
   static constexpr bool kReadMaskEarly = !kMaskInShared && kM == 64;
   static constexpr bool kMaskBeforeScores = kReadMaskEarly && kD == 128 && !kKeyBias;
-  /// Whether the scores of masked pairs begin with minus infinity, so that their probabilities are 0 without a
-  /// selection behind the products. Not with a softcap, whose scores pass through tanh first; with fewer columns it is
-  /// slower (NOTES.md).
-  static constexpr bool kMaskFirst = kMaskInShared && !kSoftcap && kD == 128;
   /// A masked key may hold anything, so that its products may overflow. Whether that is seen by dS, when all of it is
   /// there: two elements at a time, or by their sums where a key bias has them, and masked pairs are cleared then. Else
   /// dP is cleared in every masked step, or P and dP are tested, element by element, which several items without a bias
@@ -79,7 +75,7 @@ struct StepChoices {
   /// waits until the tensor cores have taken them (NOTES.md). 128 queries leave registers for that here and there only.
   static constexpr bool kFactsFirst = kM == 64 || (kKeyBias && G::kSeveralItems);
   /// The same of whose head's step it is, which with 128 columns is faster, though a branch (NOTES.md).
-  static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128 && G::kSeveralItems;
+  static constexpr bool kHeadFirst = kKeyBias && kFactsFirst && kD == 128;
   /// The same of the LSE, but where there are no registers for it.
   static constexpr bool kLseReadEarly = kM == 64 && !kSoftcap && !(kTileBias && kAddsDQuery);
   /// Read early, before S's products with 128 columns, with fewer before dP's (NOTES.md).

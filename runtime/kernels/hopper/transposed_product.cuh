@@ -6,8 +6,9 @@
 
 namespace flashdma_bwd::hopper {
 
-/// Issues `scores` = 64 rows of `keys`, of a tile of K or V, times a tile `queries`, of Q or dO, transposed, as a group
-/// of its own, or adds it to them. Both are lower halves of descriptors.
+/// Issues `scores` = 64 rows of `keys`, of a tile of K or V, times the transpose of `queries`, of one of Q or dO, as a
+/// group of its own, or adds it to them. It takes as many rows of `queries` as `scores` have columns. Both are lower
+/// halves of descriptors, and may change places.
 template <class KeyTile, class QueryTile, bool kBf16, bool kAdd = false, int kCount>
 __device__ __forceinline__ void start_transposed_product(float (&scores)[kCount], std::uint32_t keys,
                                                          std::uint32_t queries) {
