@@ -67,15 +67,22 @@ TEST_CASE("the grid of sm90 has 200 problems and reaches as far as it says", "[g
   CHECK(*heads.rbegin() == 128);
 }
 
-TEST_CASE("every row of sm90's table decides a problem of its grid", "[grids]") {
+TEST_CASE("every row of sm90's table decides a problem of its grid, or one whose mask is not causal", "[grids]") {
   const Configuration configuration = shipped();
   const Table& table = table_of(configuration, Architecture::sm90);
   const std::vector<Row> rows = rows_of(table);
   std::set<int> decided;
-  for (const Problem& problem : grid("sm90")) {
+  const auto decide = [&](const Problem& problem) {
     const SelectionResult selection = select_among(Architecture::sm90, kDevice, problem, rows);
     REQUIRE(selection.status == SelectionStatus::ok);
     decided.insert(selection.row->line);
+  };
+  for (Problem problem : grid("sm90")) {
+    decide(problem);
+    // Its masks are scattered and causal. A row may be for those of regular structure, which need not be.
+    if (!problem.masked) continue;
+    problem.causal = false;
+    decide(problem);
   }
   for (const Row& row : rows) {
     INFO(row_text(row));
