@@ -84,14 +84,14 @@ void query_gradients(const flashdma_bwd_arguments& arguments, int threads, Outpu
 
 void key_gradients(const flashdma_bwd_arguments& arguments, int threads, OutputFormat format) {
   const std::int64_t tiles = tiles_of(arguments.seqlen_k);
-  const std::int64_t group = arguments.heads / arguments.heads_kv;
   const int head_dim = arguments.head_dim;
   parallel_tasks(arguments.batch * arguments.heads_kv * tiles, threads, [&] {
     const std::size_t size = static_cast<std::size_t>(kTile * head_dim);
-    return [&arguments, format, tiles, group, head_dim, tile = ScoreTile(arguments), d_k = std::vector<double>(size),
+    return [&arguments, format, tiles, head_dim, tile = ScoreTile(arguments), d_k = std::vector<double>(size),
             d_v = std::vector<double>(size)](std::int64_t task) mutable {
       const Sequence sequence = sequence_of(arguments, task / tiles / arguments.heads_kv);
       const std::int64_t head_kv = task / tiles % arguments.heads_kv;
+      const std::int64_t group = arguments.heads / arguments.heads_kv;
       const std::int64_t key = task % tiles * kTile;
       if (key >= sequence.keys) return;
       std::fill(d_k.begin(), d_k.end(), 0.0);
@@ -125,12 +125,11 @@ void add_to_bias_block(ScoreTile& tile, const flashdma_bwd_arguments& arguments,
                        std::vector<double>& sums) {
   const bool by_row = arguments.d_bias.rows > 1;
   const bool by_column = arguments.d_bias.columns > 1;
-  const std::int64_t group = arguments.heads / arguments.heads_kv;
   for (std::int64_t batch = block.batch_begin; batch < block.batch_end; ++batch) {
     const Sequence sequence = sequence_of(arguments, batch);
     for (std::int64_t key = block.key_begin; key < std::min(block.key_end, sequence.keys); key += kTile) {
       for (std::int64_t head = block.head_begin; head < block.head_end; ++head) {
-        tile.load_keys(sequence, head / group, key);
+        tile.load_keys(sequence, head / (arguments.heads / arguments.heads_kv), key);
         for (std::int64_t query = block.query_begin; query < std::min(block.query_end, sequence.queries);
              query += kTile) {
           if (!tile_reachable(arguments, sequence, query, key)) continue;

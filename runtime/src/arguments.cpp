@@ -95,6 +95,8 @@ Check check_variable_length(const flashdma_bwd_arguments& a) {
   for (const auto& [total_name, seqlen_name, total, seqlen] :
        {Packed{"total_q", "seqlen_q", a.total_q, a.seqlen_q}, Packed{"total_k", "seqlen_k", a.total_k, a.seqlen_k}}) {
     if (Check failure = check_size(total_name, total, kMaxCount)) return failure;
+    if (a.batch == 0 && total > 0)
+      return invalid(is(total_name, total) + "the packed tensors have rows of no sequence, for batch is 0; give 0");
     if (a.batch > 0 && (total == 0) != (seqlen == 0))
       return invalid(is(total_name, total) +
                      "with variable length it is the number of rows of the packed tensors, and " + seqlen_name +
@@ -222,7 +224,7 @@ Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& 
   return check_problem(&arguments);
 }
 
-bool has_no_outputs(const flashdma_bwd_arguments& a) {
+bool has_no_rows(const flashdma_bwd_arguments& a) {
   return a.batch == 0 || a.heads == 0 || (a.seqlen_q == 0 && a.seqlen_k == 0);
 }
 
@@ -233,7 +235,8 @@ flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& argument
     a.plan = nullptr;
     a.flags &= ~FLASHDMA_BWD_FLAG_DETERMINISTIC;
   }
-  if (a.seqlen_k == 0) a.d_bias.data = nullptr;
+  // Its batch and heads are those that there are, or 1.
+  if (a.d_bias.rows == 0 || a.d_bias.columns == 0) a.d_bias.data = nullptr;
   return a;
 }
 

@@ -30,11 +30,12 @@ Check check_host_mask(const flashdma_bwd_arguments& arguments);
 /// Checks the problem of arguments as the caller gave them, and makes them those that all else takes.
 Check take_problem(const flashdma_bwd_arguments* given, flashdma_bwd_arguments& arguments);
 
-/// Whether no output has an element.
-bool has_no_outputs(const flashdma_bwd_arguments& arguments);
+/// Whether there are neither queries nor keys, so that no output has an element, but for a bias's gradient that is
+/// broadcast over what there is none of.
+bool has_no_rows(const flashdma_bwd_arguments& arguments);
 
-/// The arguments without what cannot matter when there are no pairs: a mask, a plan, the order of additions, and
-/// without keys a bias's gradient. The kernels need not know of masks and gradients without elements.
+/// The arguments without what cannot matter when there are no pairs: a mask, a plan and the order of additions; and
+/// without a bias's gradient that has no elements. The kernels need not know of masks and gradients without elements.
 flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments);
 
 /// The layout of a flashdma_bwd_mask_layout; nothing where the library chooses.

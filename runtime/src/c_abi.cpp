@@ -52,7 +52,7 @@ Request request_for(const flashdma_bwd_arguments& arguments) {
 struct Prepared {
   flashdma_bwd_arguments arguments;
   int piece_steps = 0;
-  bool idle = false;  ///< there is nothing to write, and no more is filled in
+  bool idle = false;  ///< there is nothing to compute, and no more is filled in
   Request request;
   Resolution resolution;
   TuneSession* tuning = nullptr;
@@ -67,7 +67,7 @@ struct Prepared {
 /// All but the resolution.
 Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
   if (Check failure = take_problem(arguments, call.arguments)) return failure;
-  call.idle = has_no_outputs(call.arguments);
+  call.idle = has_no_rows(call.arguments);
   if (call.idle) return {};
   call.arguments = without_idle_parts(call.arguments);
   call.request = request_for(call.arguments);
@@ -183,7 +183,7 @@ std::string mask_text(const flashdma_bwd_arguments& a) {
 std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device) {
   flashdma_bwd_arguments a;
   if (const Check failure = take_problem(arguments, a)) return "the arguments are refused: " + failure->message + '\n';
-  if (has_no_outputs(a)) return "no output has an element: no kernel runs\n";
+  if (has_no_rows(a)) return "there are neither queries nor keys: no kernel is chosen\n";
   a = without_idle_parts(a);
   Request request = request_for(a);
   if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
@@ -265,8 +265,8 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
   return guarded([&]() -> Check {
     Prepared call;
     if (Check failure = prepare_call(arguments, call)) return failure;
-    if (call.idle) return {};
     if (Check failure = check_memory(call.arguments)) return failure;
+    if (call.idle) return cuda_check(clear_bias_gradient(call.arguments, stream));
     std::size_t needed = call.workspace_bytes();
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) {
       if (call.resolution.decision == Decision::cache)
@@ -306,7 +306,6 @@ flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* 
     if (Check failure = take_problem(arguments, a)) return failure;
     if (threads < 0)
       return invalid("threads is " + std::to_string(threads) + ": it must be at least 0; 0 uses every hardware thread");
-    if (has_no_outputs(a)) return {};
     if (Check failure = check_memory(a)) return failure;
     if (Check failure = check_host_offsets(a)) return failure;
     if (Check failure = check_host_mask(a)) return failure;
@@ -375,7 +374,7 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
       return failure;
     flashdma_bwd_arguments a;
     if (Check failure = take_problem(arguments, a)) return failure;
-    if (has_no_outputs(a)) return unsupported("no output has an element: no kernel runs");
+    if (has_no_rows(a)) return unsupported("there are neither queries nor keys: no kernel is chosen");
     Request request = request_for(without_idle_parts(a));
     if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;

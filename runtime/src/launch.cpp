@@ -277,13 +277,9 @@ void lay_out_pieces(Call& call, Workspace& workspace, const flashdma_bwd_argumen
   p.slot_entries = workspace.take<std::int32_t>(later_slots(p));
 }
 
-/// dBias: written by the kernel where every element belongs to one pair, else reduced from float32 scratch.
-void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a,
-                           const KernelConfig& config) {
-  BackwardParameters& p = call.parameters;
+BiasGradientOutput bias_gradient_output(const flashdma_bwd_arguments& a) {
   const flashdma_bwd_pair_tensor& t = a.d_bias;
-  if (t.data == nullptr || a.bias.data == nullptr) return;
-  BiasGradientOutput& output = call.bias_output;
+  BiasGradientOutput output;
   output.data = t.data;
   output.is_float = t.data_type == FLASHDMA_BWD_FP32;
   output.shape = {t.batch, t.heads, t.rows, t.columns};
@@ -291,7 +287,16 @@ void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_
   output.stride_head = t.stride_head;
   output.stride_row = t.stride_row;
   output.stride_column = t.stride_column;
+  return output;
+}
 
+/// dBias: written by the kernel where every element belongs to one pair, else reduced from float32 scratch.
+void lay_out_bias_gradient(Call& call, Workspace& workspace, const flashdma_bwd_arguments& a,
+                           const KernelConfig& config) {
+  BackwardParameters& p = call.parameters;
+  const flashdma_bwd_pair_tensor& t = a.d_bias;
+  if (t.data == nullptr || a.bias.data == nullptr) return;
+  const BiasGradientOutput& output = call.bias_output = bias_gradient_output(a);
   if (config.bias == BiasKind::key_vector) {
     call.bias_scratch_shape = {a.batch, a.heads, p.bias_pieces, a.seqlen_k};
     call.bias_scratch = p.d_bias_rows = workspace.take<float>(call.bias_scratch_shape.size());
@@ -536,6 +541,13 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && p.d_k_partial != nullptr)
     chain.run("dK and dV reduction kernel", reduce_d_key_value(p, first(), stream));
   if (chain.ok()) chain.run("gradient conversion kernel", convert_gradients(p, head_dim, first(), stream));
+  return chain.result();
+}
+
+LaunchResult clear_bias_gradient(const flashdma_bwd_arguments& arguments, cudaStream_t stream) {
+  Chain chain;
+  if (arguments.bias.data != nullptr && arguments.d_bias.data != nullptr)
+    chain.run("kernel that clears dBias", clear_bias_gradient(bias_gradient_output(arguments), {}, stream));
   return chain.result();
 }
 

@@ -79,7 +79,7 @@ Check check_tensor(const char* name, const flashdma_bwd_tensor& t, Role role, co
   const std::int64_t longest = of_queries ? a.seqlen_q : a.seqlen_k;
   const std::int64_t rows = packed ? (of_queries ? a.total_q : a.total_k) : longest;
   const std::int64_t heads = of_queries ? a.heads : a.heads_kv;
-  if (rows == 0) return {};
+  if (rows == 0 || heads == 0 || a.batch == 0) return {};
   if (Check failure = check_address(name, ".data", t.data, 16)) return failure;
   std::array<Dimension, 3> dimensions{Dimension{name, ".stride_batch", packed ? 1 : a.batch, t.stride_batch},
                                       Dimension{name, ".stride_row", rows, t.stride_row},
@@ -129,7 +129,7 @@ Check check_pair_tensor(const char* name, const flashdma_bwd_pair_tensor& t, Rol
 Check check_lse(const flashdma_bwd_arguments& a) {
   const bool packed = a.cu_seqlens_q != nullptr;
   const std::int64_t rows = packed ? a.total_q : a.seqlen_q;
-  if (rows == 0) return {};
+  if (rows == 0 || a.heads == 0 || a.batch == 0) return {};
   if (Check failure = check_address("lse", "", a.lse, 4)) return failure;
   return check_reach("lse", std::array{Dimension{"lse", "_stride_batch", packed ? 1 : a.batch, a.lse_stride_batch},
                                        Dimension{"lse", "_stride_head", a.heads, a.lse_stride_head},

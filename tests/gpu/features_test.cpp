@@ -1,5 +1,8 @@
 // Bias, shared KV heads, packed sequences, strides, softcap and windows.
+#include <string>
+
 #include "gpu/check.hpp"
+#include "gpu/device_problem.hpp"
 #include "support/catch.hpp"
 
 using namespace flashdma_bwd;
@@ -80,6 +83,47 @@ TEST_CASE("a bias of minus infinity masks", "[bias]") {
       spec.mask = kHalf;
       check_both_types(spec);
     }
+}
+
+namespace {
+
+/// Of a call that has neither queries nor keys, for which no kernel is chosen.
+void check_without_kernel(const ProblemSpec& spec) {
+  testing::Problem problem(spec);
+  const Gradients expected = exact_gradients(problem);
+  DeviceProblem device(problem);
+  std::string defect;
+  const Status status = device.run(defect);
+  INFO(spec.text() << ' ' << status.message());
+  REQUIRE(status.ok());
+  CHECK(defect == "");
+  CHECK(gradient_errors(problem, read_gradients(problem), expected).largest() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("the gradient of a bias without queries, without keys, and without both", "[bias]") {
+  for (const bool packed : {false, true})
+    for (const std::int64_t seqlen_q : {0, 150})
+      for (const std::int64_t seqlen_k : {0, 200}) {
+        if (seqlen_q > 0 && seqlen_k > 0) continue;
+        for (const bool batch : {false, true})
+          for (const PairHeads heads : {PairHeads::one, PairHeads::kv, PairHeads::query})
+            for (const bool rows : {false, true})
+              for (const bool columns : {false, true}) {
+                ProblemSpec spec = problem(128);
+                spec.seqlen_q = seqlen_q;
+                spec.seqlen_k = seqlen_k;
+                if (packed) spec.lengths_q.assign(2, static_cast<std::int32_t>(seqlen_q));
+                if (packed) spec.lengths_k.assign(2, static_cast<std::int32_t>(seqlen_k));
+                spec.bias = {.present = true, .shape = {batch, heads, rows, columns}};
+                spec.deterministic = batch;
+                if (seqlen_q > 0 || seqlen_k > 0)
+                  check_problem(spec);
+                else
+                  check_without_kernel(spec);
+              }
+      }
 }
 
 TEST_CASE("shared KV heads", "[gqa]") {

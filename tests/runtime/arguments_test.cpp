@@ -413,7 +413,7 @@ TEST_CASE("which tile biases tensor copies can move") {
   }
 }
 
-TEST_CASE("problems without outputs succeed at once, with NULL everywhere") {
+TEST_CASE("problems without queries and keys succeed at once, with NULL everywhere") {
   using A = flashdma_bwd_arguments;
   Arguments ordinary;
   ordinary.head_dim = 64;
@@ -427,8 +427,45 @@ TEST_CASE("problems without outputs succeed at once, with NULL everywhere") {
     CHECK(backward(a, nullptr, 0, nullptr).ok());
     CHECK(backward_reference(a).ok());
     CHECK(prepare(a).ok());
-    CHECK(explain(a).find("no output has an element") == 0);
+    CHECK(explain(a).find("there are neither queries nor keys") == 0);
   }
+}
+
+TEST_CASE("a bias's gradient that is broadcast over what there is none of is zero") {
+  using A = flashdma_bwd_arguments;
+  Arguments ordinary;
+  ordinary.head_dim = 64;
+  ordinary.batch = ordinary.heads = ordinary.heads_kv = ordinary.seqlen_q = ordinary.seqlen_k = 4;
+  for (const auto& zeros :
+       {std::vector{&A::batch}, {&A::heads, &A::heads_kv}, {&A::seqlen_q, &A::seqlen_k}, {&A::batch, &A::seqlen_k}}) {
+    Arguments a = ordinary;
+    for (const auto member : zeros) a.*member = 0;
+    std::array<float, 4> bias{};
+    std::array<float, 4> gradient{1, 1, 1, 1};
+    a.bias.data = bias.data();
+    a.bias.batch = a.bias.heads = a.bias.rows = a.bias.stride_column = 1;
+    a.bias.columns = a.seqlen_k == 0 ? 1 : a.seqlen_k;
+    a.bias.data_type = a.seqlen_k == 0 ? a.data_type : FLASHDMA_BWD_FP32;
+    a.d_bias = a.bias;
+    a.d_bias.data = gradient.data();
+    a.d_bias.data_type = FLASHDMA_BWD_FP32;
+    const Status status = backward_reference(a, 1);
+    INFO(status.message());
+    CHECK(status.ok());
+    for (std::int64_t i = 0; i < a.bias.columns; ++i) CHECK(gradient[static_cast<std::size_t>(i)] == 0.0f);
+  }
+}
+
+TEST_CASE("packed rows of no sequence are refused") {
+  const std::int32_t offsets[] = {0};
+  Arguments a;
+  a.head_dim = 64;
+  a.heads = a.heads_kv = a.seqlen_q = a.seqlen_k = 4;
+  a.cu_seqlens_q = a.cu_seqlens_k = offsets;
+  std::size_t bytes = 0;
+  CHECK(workspace_size(a, bytes).ok());
+  a.total_q = 5;
+  CHECK(workspace_size(a, bytes).message().find("total_q is 5") == 0);
 }
 
 TEST_CASE("where one side has no rows, the other side's gradients are zero") {
