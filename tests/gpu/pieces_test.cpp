@@ -82,7 +82,9 @@ TEST_CASE("one item of many pieces, of every compiled kernel", "[pieces]") {
 // times.
 TEST_CASE("pieces of an item of few keys beside those of whole ones", "[pieces]") {
   bool ran = false;
+  bool sm90 = false;
   for (const KernelName& kernel : kernels_under_test()) {
+    sm90 |= kernel.architecture == "sm90";
     if (kernel.text.find("_m64n96_") == std::string::npos) continue;
     ProblemSpec spec = problem_for(kernel);
     spec.heads = spec.heads_kv = 2;
@@ -95,7 +97,8 @@ TEST_CASE("pieces of an item of few keys beside those of whole ones", "[pieces]"
     }
     ran = true;
   }
-  CHECK((ran || std::getenv("FLASHDMA_BWD_TEST_KERNELS") != nullptr));
+  // A build of other architectures' kernels has none of these, and some of sm90's may be left out.
+  CHECK((ran || !sm90 || std::getenv("FLASHDMA_BWD_TEST_KERNELS") != nullptr));
 }
 
 TEST_CASE("long sequences with windows", "[pieces]") {
