@@ -171,7 +171,8 @@ def features():
             f"{ms[f'b=1 h=16 hk=4 {size} s=4096{causal} bias=tile'] / ms[f'b=1 h=16 {size} s=4096{causal} bias=tile']:.2f}" for causal in ("", " causal")
         )
 
-    turns = {result["problem"]: result["ms"] for result in results("h200_deterministic")["results"]}
+    of_turns = results("h200_deterministic")
+    turns = {result["problem"]: result["ms"] for result in of_turns["results"]}
 
     def in_turns(base):
         return " · ".join(f"{turns[f'{of} deterministic'] / turns[of]:.2f}" for of in (base, f"{base} causal"))
@@ -179,7 +180,8 @@ def features():
     heads = ms["b=4 h=32 hk=8 d=128 s=2048 causal"] / ms["b=4 h=32 d=128 s=2048 causal"]
     return (
         table(" | " + " | ".join(sizes), rows)
-        + f"\n\nDeterministic mode costs {in_turns('b=2 h=64 d=32 s=8192')} with d 32 and {in_turns('b=2 h=21 d=96 s=8192')} with d 96. A tile bias and its "
+        + f"\n\nWith d 32 deterministic mode costs {in_turns('b=2 h=64 d=32 s=8192')}, in the run of commit {of_turns['commit']}; in that run, with d 96, "
+        f"{in_turns('b=2 h=21 d=96 s=8192')}. A tile bias and its "
         f"gradient that 4 heads\nshare take {shared('d=64')} (d 64) and {shared('d=128')} (d 128) of the time of one for each head (b=1 h=16 s=4096). "
         f"32 heads on 8 KV heads take {heads:.2f} of the time of 32 on 32\n"
         f"(d 128, s=2048, causal), packed sequences of one length {cost(packed, 'packed'):.2f} · "
@@ -254,7 +256,10 @@ def commits():
         sys.exit(f"readme_tables.py: commits() does not say what {', '.join(sorted(unnamed))} measured")
     of_commit = {}
     for file, name in names.items():
-        of = of_commit.setdefault(results(file)["commit"], [])
+        measured = results(file)
+        # What is measured beside other programs of this project is that of the Ampere family.
+        commit = measured.get("programs", {}).get("flashdma_bwd_ampere", {}).get("commit", measured["commit"])
+        of = of_commit.setdefault(commit, [])
         if name not in of:
             of.append(name)
     parts = [f"{commit} ({', '.join(of)})" for commit, of in of_commit.items()]
@@ -270,7 +275,12 @@ def samples(names):
             if name not in of:
                 of.append(name)
     first, *others = sorted(of_count, key=lambda count: -len(of_count[count]))
-    return f"\nThey are medians of {first} timings" + "".join(f", of {count} in {', '.join(of_count[count])}" for count in others) + "."
+    text = f"\nThey are medians of {first} timings" + "".join(f", of {count} in {', '.join(of_count[count])}" for count in others) + "."
+    in_rounds = {}
+    for file, name in names.items():
+        if rounds := results(file).get("rounds"):
+            in_rounds.setdefault(rounds, []).append(name)
+    return text + "".join(f" Those of {' and '.join(of)} are medians of {rounds} such passes." for rounds, of in in_rounds.items())
 
 
 TABLES = [commits, dense, ampere, ampere_others, dynamic, plans, sparse, utilisation, side_kernels, features, tile_bias, small, build, host]

@@ -92,6 +92,23 @@ TEST_CASE("bad input writes nothing", "[executable]") {
   CHECK_FALSE(fs::exists(folder.path() / "fresh"));
 }
 
+TEST_CASE("the row that the README adds to a table is one that the tables take", "[executable]") {
+  const std::string readme = read(source_dir() / "README.md");
+  const std::size_t begin = readme.find("    - {when: ");
+  REQUIRE(begin != std::string::npos);
+  const std::string row = readme.substr(begin + 4, readme.find('\n', begin) + 1 - (begin + 4));
+  const TemporaryFolder folder;
+  fs::copy(source_dir() / "configs", folder.path() / "configs", fs::copy_options::recursive);
+  const fs::path table = folder.path() / "configs/tables/sm90.yaml";
+  std::string text = read(table);
+  const std::string rows = "\nrows:\n";
+  REQUIRE(text.find(rows) != std::string::npos);
+  write(table, text.insert(text.find(rows) + rows.size(), row));
+  const Outcome outcome = run(folder.path(), "generate");
+  INFO(row << outcome.err);
+  CHECK(outcome.code == 0);
+}
+
 TEST_CASE("a wrong command line is usage, a disk that refuses is internal", "[executable]") {
   const TemporaryFolder folder;
   copy_base(folder.path());

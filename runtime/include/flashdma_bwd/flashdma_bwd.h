@@ -261,7 +261,7 @@ typedef struct flashdma_bwd_arguments {
    * its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of more of which these are a
    * part: P is at most 1. One that is too small is not noticed. Where it makes P nearly 2 or more, fp16 problems with
    * head dims above 128 may lose the pair in dQ, dK and dBias and have it in dV; above 4, P may overflow in bf16
-   * problems with head dims above 128 and in those of either type with a softcap. */
+   * problems with head dims above 128. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /**< 0: natural logarithm; 1: base 2 */
