@@ -12,7 +12,7 @@ MaskPairs::MaskPairs(const flashdma_bwd_arguments& arguments)
       keys_(arguments.seqlen_k),
       block_q_(arguments.mask_block_q),
       block_k_(arguments.mask_block_k),
-      heads_per_head_(mask_.heads > 0 ? arguments.heads / mask_.heads : 1) {
+      heads_per_head_(heads_per_head(mask_, arguments.heads)) {
   if (!present() || mask_.encoding != FLASHDMA_BWD_ENCODING_KEY_LIST) return;
   listed_.resize(static_cast<std::size_t>(mask_.batch * mask_.heads * keys_));
   for (std::int64_t b = 0; b < mask_.batch; ++b)

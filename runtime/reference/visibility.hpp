@@ -40,8 +40,10 @@ class KeyLimits {
     const std::int64_t queries = arguments.global_seqlen_q > 0 ? arguments.global_seqlen_q : sequence.queries;
     const std::int64_t keys = arguments.global_seqlen_k > 0 ? arguments.global_seqlen_k : sequence.keys;
     delta_ = keys - queries + arguments.query_offset - arguments.key_offset;
-    left_ = arguments.window_left;
-    right_ = arguments.window_right;
+    // Wider ones hide as little, and sums of positions with them stay in 64 bits.
+    constexpr std::int64_t kWidest = std::int64_t{1} << 62;
+    left_ = std::min(arguments.window_left, kWidest);
+    right_ = std::min(arguments.window_right, kWidest);
     if (arguments.causal != 0) right_ = right_ < 0 ? 0 : std::min<std::int64_t>(right_, 0);
   }
   std::int64_t first(std::int64_t query) const {
@@ -55,6 +57,11 @@ class KeyLimits {
   std::int64_t keys_, delta_, left_, right_;
 };
 
+/// Query heads for each head of a mask, bias or dBias: at least 1, also where there are none of either.
+inline std::int64_t heads_per_head(const flashdma_bwd_pair_tensor& tensor, std::int64_t heads) {
+  return tensor.heads > 0 && heads > 0 ? heads / tensor.heads : 1;
+}
+
 /// Addresses elements of a mask, bias or dBias by the problem's batch, query head, query and key.
 class PairAddress {
  public:
@@ -63,7 +70,7 @@ class PairAddress {
         head_(tensor.heads > 1 ? tensor.stride_head : 0),
         row_(tensor.rows > 1 ? tensor.stride_row : 0),
         column_(tensor.columns > 1 ? tensor.stride_column : 0),
-        heads_per_head_(tensor.heads > 0 ? heads / tensor.heads : 1) {}
+        heads_per_head_(heads_per_head(tensor, heads)) {}
   std::int64_t row_start(std::int64_t batch, std::int64_t query_head, std::int64_t query) const {
     return batch * batch_ + query_head / heads_per_head_ * head_ + query * row_;
   }

@@ -230,7 +230,7 @@ bool has_no_rows(const flashdma_bwd_arguments& a) {
 
 flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& arguments) {
   flashdma_bwd_arguments a = arguments;
-  if (a.seqlen_q == 0 || a.seqlen_k == 0) {
+  if (a.seqlen_q == 0 || a.seqlen_k == 0 || has_no_rows(a)) {
     a.mask.data = nullptr;
     a.plan = nullptr;
     a.flags &= ~FLASHDMA_BWD_FLAG_DETERMINISTIC;

@@ -309,6 +309,7 @@ flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* 
     if (Check failure = check_memory(a)) return failure;
     if (Check failure = check_host_offsets(a)) return failure;
     if (Check failure = check_host_mask(a)) return failure;
+    if (has_no_rows(a)) a = without_idle_parts(a);
     std::string message;
     const flashdma_bwd_code code = reference_backward(a, threads, message);
     if (code == FLASHDMA_BWD_OK) return {};

@@ -55,7 +55,8 @@ Check check_lonely_plan(const flashdma_bwd_mask_plan* plan) {
   for (const auto& [name, size] : {Named{"plan.batch", plan->batch}, Named{"plan.heads", plan->heads},
                                    Named{"plan.seqlen_q", plan->seqlen_q}, Named{"plan.seqlen_k", plan->seqlen_k}})
     if (size < 0 || size > kLongestSequence)
-      return invalid(is(name, size) + "no plan has it, 0 ... 2^30; build the plan with flashdma_bwd_plan_build");
+      return invalid(is(name, size) + "no plan has it, 0 ... " + std::to_string(kLongestSequence) +
+                     "; build the plan with flashdma_bwd_plan_build");
   // No call has more, see check_grid; bytes stay in 64 bits.
   if (plan->batch * plan->heads > kMostRows / std::max<std::int64_t>({plan->seqlen_q, plan->seqlen_k, 1}))
     return invalid("plan has batch " + std::to_string(plan->batch) + ", heads " + std::to_string(plan->heads) +

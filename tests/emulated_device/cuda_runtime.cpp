@@ -89,7 +89,9 @@ CUresult encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t dim
   }
   if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
     return CUDA_ERROR_NOT_SUPPORTED;
-  if (dimensions < 1 || dimensions > 5 || reinterpret_cast<std::uintptr_t>(data) % 16 != 0)
+  // One that no memory has, such as NULL less some rows, a driver may refuse.
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (dimensions < 1 || dimensions > 5 || address % 16 != 0 || address < 4096 || address >> 48 != 0)
     return CUDA_ERROR_INVALID_VALUE;
   m.mark = kMapMark;
   m.dimensions = static_cast<std::uint8_t>(dimensions);

@@ -1,8 +1,12 @@
 // Bias, shared KV heads, packed sequences, strides, softcap and windows.
+#include <cstdint>
+#include <limits>
+#include <set>
 #include <string>
 
 #include "gpu/check.hpp"
 #include "gpu/device_problem.hpp"
+#include "gpu/kernels_under_test.hpp"
 #include "support/catch.hpp"
 
 using namespace flashdma_bwd;
@@ -123,6 +127,37 @@ TEST_CASE("the gradient of a bias without queries, without keys, and without bot
                 else
                   check_without_kernel(spec);
               }
+      }
+}
+
+// As a framework has empty tensors: without an address, and with strides that nobody has looked at.
+TEST_CASE("without queries their tensors need no memory", "[bias]") {
+  std::set<int> head_dims;
+  for (const KernelName& kernel : kernels_under_test()) head_dims.insert(problem_for(kernel).head_dim);
+  for (const int head_dim : head_dims)
+    for (const bool packed : {false, true})
+      for (const bool bias : {false, true}) {
+        ProblemSpec spec = problem(head_dim);
+        spec.data_type = FLASHDMA_BWD_BF16;
+        spec.seqlen_q = 0;
+        if (packed) spec.lengths_q = {0, 0};
+        if (packed) spec.lengths_k = {200, 70};
+        spec.bias = {.present = bias, .shape = {.rows = false}};
+        testing::Problem host(spec);
+        const Gradients expected = exact_gradients(host);
+        DeviceProblem device(host);
+        for (flashdma_bwd_tensor* tensor :
+             {&device.arguments().q, &device.arguments().out, &device.arguments().d_out, &device.arguments().d_q}) {
+          tensor->data = nullptr;
+          tensor->stride_batch = tensor->stride_head = packed ? 0 : 3;
+        }
+        device.arguments().lse = nullptr;
+        std::string defect;
+        const Status status = device.run(defect);
+        INFO(spec.text() << ' ' << status.message());
+        REQUIRE(status.ok());
+        CHECK(defect == "");
+        CHECK(gradient_errors(host, read_gradients(host), expected).largest() == 0);
       }
 }
 
@@ -326,7 +361,8 @@ TEST_CASE("causality and windows, aligned bottom-right", "[window]") {
         Limits{64, 64, true, -1, -1}, Limits{300, 300, false, 50, 20}, Limits{300, 300, false, -1, 20},
         Limits{300, 300, false, 20, -1}, Limits{150, 400, false, 0, 64}, Limits{400, 150, false, 64, 0},
         Limits{300, 300, true, 70, -1}, Limits{300, 300, true, 127, 500}, Limits{1, 500, true, 63, -1},
-        Limits{500, 1, true, -1, -1}, Limits{300, 300, false, 1000000000000, 1000000000000}})
+        Limits{500, 1, true, -1, -1}, Limits{300, 300, false, 1000000000000, 1000000000000},
+        Limits{300, 200, false, std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()}})
     for (int head_dim : {64, 128}) {
       ProblemSpec spec = problem(head_dim);
       // With one key a causal row is the only one that sees it: enough of them that their roundings average out.

@@ -5,6 +5,7 @@
 // forward.hpp) uses that very O, so there each element has to agree to half a unit in the last place of its type.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "support/catch.hpp"
@@ -210,14 +211,15 @@ TEST_CASE("gradients with softcap", "[finite]") {
 }
 
 TEST_CASE("gradients under causality and windows", "[finite]") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   struct Limits {
     std::int64_t seqlen_q, seqlen_k;
     bool causal;
     std::int64_t left, right;
   };
-  for (const Limits& limits :
-       {Limits{6, 9, true, -1, -1}, Limits{9, 6, true, -1, -1}, Limits{8, 8, false, 2, 1}, Limits{8, 11, false, -1, 2},
-        Limits{11, 8, false, 3, -1}, Limits{8, 8, true, 2, 5}, Limits{8, 8, false, 0, 0}}) {
+  for (const Limits& limits : {Limits{6, 9, true, -1, -1}, Limits{9, 6, true, -1, -1}, Limits{8, 8, false, 2, 1},
+                               Limits{8, 11, false, -1, 2}, Limits{11, 8, false, 3, -1}, Limits{8, 8, true, 2, 5},
+                               Limits{8, 8, false, 0, 0}, Limits{9, 6, false, kMost, kMost}}) {
     ProblemSpec spec = small();
     spec.seqlen_q = limits.seqlen_q;
     spec.seqlen_k = limits.seqlen_k;

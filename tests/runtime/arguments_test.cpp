@@ -456,6 +456,20 @@ TEST_CASE("a bias's gradient that is broadcast over what there is none of is zer
   }
 }
 
+TEST_CASE("the CPU backend takes a mask and a plan where there are no heads") {
+  std::array<std::int32_t, 1> list{-1};
+  Arguments a;
+  a.head_dim = 64;
+  a.batch = a.seqlen_q = a.seqlen_k = 4;
+  a.mask.data = list.data();
+  a.mask.encoding = FLASHDMA_BWD_ENCODING_KEY_LIST;
+  a.mask.batch = a.mask.heads = a.mask.rows = a.mask.columns = 1;
+  a.mask.stride_column = 1;
+  const Status status = backward_reference(a, 1);
+  INFO(status.message());
+  CHECK(status.ok());
+}
+
 TEST_CASE("packed rows of no sequence are refused") {
   const std::int32_t offsets[] = {0};
   Arguments a;

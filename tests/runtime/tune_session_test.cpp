@@ -125,6 +125,31 @@ TEST_CASE("the first use measures, and the fastest runs from then on") {
   CHECK(learning.warnings.empty());
 }
 
+// Of two threads that use a problem first, one may measure with more workspace than the other has.
+TEST_CASE("a choice that came meanwhile is not taken where it does not fit") {
+  for (const bool fits : {false, true}) {
+    Learning learning(TuneMode::first_use);
+    const Request request = request_for_batch(2);
+    Upset upset(request);
+    Resolution resolution = learning.choice(request);
+    learning.measure(request, upset.timer);
+    REQUIRE(learning.choice(request).kernel->name == upset.name);
+    std::string asked;
+    const Check failure = ask_cache_again(
+        &learning.session, kNothing, request,
+        [&](const KernelConfig& config) {
+          asked = configuration_name(config);
+          return fits;
+        },
+        resolution);
+    CHECK_FALSE(failure);
+    CHECK(asked == upset.name);
+    CHECK(resolution.kernel->name == (fits ? upset.name : upset.by_table));
+    CHECK(configuration_name(resolution.config) == resolution.kernel->name);
+    CHECK((resolution.decision == Decision::cache) == fits);
+  }
+}
+
 TEST_CASE("without a session nothing is asked") {
   Resolution resolution;
   const Request request = request_for_batch(2);

@@ -32,8 +32,9 @@ bool within_limits(const flashdma_bwd_arguments& a, const Lengths& lengths, std:
   const std::int64_t whole_k = a.global_seqlen_k != 0 ? a.global_seqlen_k : lengths.keys;
   const std::int64_t delta = whole_k - whole_q + a.query_offset - a.key_offset;
   if (a.causal != 0 && j > i + delta) return false;
-  if (a.window_left >= 0 && j < i + delta - a.window_left) return false;
-  if (a.window_right >= 0 && j > i + delta + a.window_right) return false;
+  // Windows may be as large as their type has numbers.
+  if (a.window_left >= 0 && i + delta - j > a.window_left) return false;
+  if (a.window_right >= 0 && j - i - delta > a.window_right) return false;
   return true;
 }
 

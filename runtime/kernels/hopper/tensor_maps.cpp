@@ -56,8 +56,12 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
                        const Extents& extents, const MapBox& panel) {
   constexpr std::uint64_t kElement = 2;
   const auto bytes = [](std::int64_t stride) { return static_cast<std::uint64_t>(stride) * kElement; };
-  // What a dimension of one element has for a stride does not matter but must be valid.
-  const auto stride_or = [&](std::int64_t size, std::int64_t stride) { return size > 1 ? bytes(stride) : 16; };
+  // What a dimension of one element has for a stride does not matter but must be valid. A tensor without rows, of which
+  // nothing is copied, may have no address, and any strides.
+  const bool empty = extents.longest == 0 || (extents.packed && extents.rows == 0);
+  const auto stride_or = [&](std::int64_t size, std::int64_t stride) {
+    return size > 1 && !empty ? bytes(stride) : 16;
+  };
   const std::int64_t longest = std::max<std::int64_t>(extents.longest, 1);
   const std::int64_t rows = extents.packed ? extents.rows : longest;
   const std::uint64_t row = stride_or(rows, tensor.stride_row);
@@ -69,7 +73,10 @@ cudaError_t encode_map(Encode encode, CUtensorMap& map, const BackwardParameters
                                  stride_or(batch, tensor.stride_batch)};
   const cuuint32_t box[5] = {static_cast<cuuint32_t>(panel.columns), static_cast<cuuint32_t>(panel.rows), 1, 1, 1};
   const cuuint32_t element_strides[5] = {1, 1, 1, 1, 1};
-  auto* address = static_cast<std::byte*>(tensor.data) - longest * static_cast<std::int64_t>(row);
+  // Some device memory: LSE and D lie in the workspace, of which there always is some.
+  void* const anything = p.statistic_terms != nullptr ? static_cast<void*>(p.statistic_terms) : p.lse_log2;
+  void* const address =
+      empty ? anything : static_cast<std::byte*>(tensor.data) - longest * static_cast<std::int64_t>(row);
   const CUresult result =
       encode(&map, data_type_of(p), 5, address, sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
              panel.columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B

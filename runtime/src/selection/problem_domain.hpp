@@ -5,7 +5,7 @@
 
 namespace flashdma_bwd {
 
-/// Queries or keys of a sequence at most: kernels add positions, window sizes and tile sizes in 32 bits.
-inline constexpr std::int64_t kLongestSequence = std::int64_t{1} << 30;
+/// Queries or keys of a sequence at most: kernels add two positions, or a position and a tile, in 32 bits.
+inline constexpr std::int64_t kLongestSequence = (std::int64_t{1} << 30) - 128;
 
 }  // namespace flashdma_bwd

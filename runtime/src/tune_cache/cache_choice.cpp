@@ -82,6 +82,14 @@ Check ask_cache(TuneSession* session, const Environment& environment, const Requ
   return {};
 }
 
+Check ask_cache_again(TuneSession* session, const Environment& environment, const Request& request,
+                      const std::function<bool(const KernelConfig&)>& fits, Resolution& resolution) {
+  Resolution chosen = resolution;
+  if (Check failure = ask_cache(session, environment, request, chosen)) return failure;
+  if (fits(chosen.config)) resolution = chosen;
+  return {};
+}
+
 Check choose_kernel(const DispatchTable& table, const Environment& environment, TuneSession* session,
                     const Request& request, Resolution& resolution) {
   if (Check failure = session_failure(session, request)) return failure;

@@ -17,14 +17,15 @@ Check measure_first_use(TuneSession* session, const DispatchTable& table, const 
     session->tell_capture(request.problem);
     return {};
   }
+  const auto fits = [&](const KernelConfig& config) {
+    return backward_workspace_bytes(arguments, config, request.device, 0) <= workspace_bytes;
+  };
   std::vector<Candidate> candidates = candidates_for(table, request, resolution);
-  std::erase_if(candidates, [&](const Candidate& candidate) {
-    return backward_workspace_bytes(arguments, candidate.kernel->config, request.device, 0) > workspace_bytes;
-  });
+  std::erase_if(candidates, [&](const Candidate& candidate) { return !fits(candidate.kernel->config); });
   EventTimer timer(arguments, request.device, workspace, stream);
   if (Check failure = session->measure(session->choices_for(request.device), request.problem, candidates, timer))
     return failure;
-  return ask_cache(session, environment, request, resolution);
+  return ask_cache_again(session, environment, request, fits, resolution);
 }
 
 }  // namespace flashdma_bwd
