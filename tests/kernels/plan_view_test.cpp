@@ -203,7 +203,7 @@ TEST_CASE("plans that cannot be, and orders that no plan has, are refused") {
   refused([](Plan& plan, Order&) { plan.heads = -1; }, kInvalid, "plan.heads is -1");
   refused([](Plan& plan, Order&) { plan.seqlen_k = std::int64_t{1} << 40; }, kInvalid,
           "plan.seqlen_k is 1099511627776");
-  refused([](Plan& plan, Order&) { plan.batch = plan.heads = 1 << 30; }, kInvalid, "more rows than any call");
+  refused([](Plan& plan, Order&) { plan.batch = plan.heads = 1 << 29; }, kInvalid, "more rows than any call");
   refused([](Plan& plan, Order&) { plan.memory = nullptr; }, kInvalid, "plan.memory");
   refused([](Plan& plan, Order&) { plan.bytes -= 1; }, kInvalid, "plan.bytes is");
   refused([](Plan& plan, Order&) { plan.layout = FLASHDMA_BWD_LAYOUT_NATURAL; }, FLASHDMA_BWD_UNSUPPORTED,

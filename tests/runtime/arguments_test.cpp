@@ -68,6 +68,9 @@ TEST_CASE("sizes, types and numbers") {
     refused(member, -1, kInvalid, {std::string(name) + " is -1", "at least 0"});
     refused(member, std::int64_t{1} << 40, kUnsupported, {std::string(name) + " is 1099511627776"});
   }
+  // Positions and a tile behind them are 32-bit numbers on the GPU.
+  for (const auto& [member, name] : {std::pair{&A::seqlen_q, "seqlen_q"}, {&A::seqlen_k, "seqlen_k"}})
+    refused(member, (std::int64_t{1} << 30) - 127, kUnsupported, {std::string(name) + " is 1073741697", "1073741696"});
   refused(&A::heads, 3, kInvalid, {"heads is 3", "multiple of heads_kv, 2"});
   refused(&A::heads_kv, 0, kInvalid, {"heads is 4", "multiple of heads_kv, 0"});
   refused(&A::heads, 0, kInvalid, {"heads is 0 and heads_kv is 2"});
