@@ -24,6 +24,11 @@ std::int64_t tiles_of(std::int64_t length) {
   return (length + kTile - 1) / kTile;
 }
 
+/// Query heads that share a KV head; 1 where there are none.
+std::int64_t heads_per_kv_head(const flashdma_bwd_arguments& arguments) {
+  return arguments.heads_kv > 0 ? arguments.heads / arguments.heads_kv : 1;
+}
+
 void store_output(OutputFormat format, void* data, std::int32_t type, std::int64_t index, double value) {
   if (format == OutputFormat::float64)
     static_cast<double*>(data)[index] = value;
@@ -66,7 +71,7 @@ void query_gradients(const flashdma_bwd_arguments& arguments, int threads, Outpu
       const std::int64_t head = task / tiles % arguments.heads;
       const std::int64_t query = task % tiles * kTile;
       if (query >= sequence.queries) return;
-      const std::int64_t head_kv = head / (arguments.heads / arguments.heads_kv);
+      const std::int64_t head_kv = head / heads_per_kv_head(arguments);
       std::fill(d_q.begin(), d_q.end(), 0.0);
       tile.load_queries(sequence, head, query);
       for (std::int64_t key = 0; key < sequence.keys; key += kTile) {
@@ -91,7 +96,7 @@ void key_gradients(const flashdma_bwd_arguments& arguments, int threads, OutputF
             d_v = std::vector<double>(size)](std::int64_t task) mutable {
       const Sequence sequence = sequence_of(arguments, task / tiles / arguments.heads_kv);
       const std::int64_t head_kv = task / tiles % arguments.heads_kv;
-      const std::int64_t group = arguments.heads / arguments.heads_kv;
+      const std::int64_t group = heads_per_kv_head(arguments);
       const std::int64_t key = task % tiles * kTile;
       if (key >= sequence.keys) return;
       std::fill(d_k.begin(), d_k.end(), 0.0);
@@ -129,7 +134,7 @@ void add_to_bias_block(ScoreTile& tile, const flashdma_bwd_arguments& arguments,
     const Sequence sequence = sequence_of(arguments, batch);
     for (std::int64_t key = block.key_begin; key < std::min(block.key_end, sequence.keys); key += kTile) {
       for (std::int64_t head = block.head_begin; head < block.head_end; ++head) {
-        tile.load_keys(sequence, head / (arguments.heads / arguments.heads_kv), key);
+        tile.load_keys(sequence, head / heads_per_kv_head(arguments), key);
         for (std::int64_t query = block.query_begin; query < std::min(block.query_end, sequence.queries);
              query += kTile) {
           if (!tile_reachable(arguments, sequence, query, key)) continue;

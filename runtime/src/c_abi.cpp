@@ -266,7 +266,7 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     Prepared call;
     if (Check failure = prepare_call(arguments, call)) return failure;
     if (Check failure = check_memory(call.arguments)) return failure;
-    if (call.idle) return cuda_check(clear_bias_gradient(call.arguments, stream));
+    if (call.idle) return cuda_check(launch_without_rows(call.arguments, stream));
     std::size_t needed = call.workspace_bytes();
     if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) {
       if (call.resolution.decision == Decision::cache)

@@ -544,7 +544,7 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   return chain.result();
 }
 
-LaunchResult clear_bias_gradient(const flashdma_bwd_arguments& arguments, cudaStream_t stream) {
+LaunchResult launch_without_rows(const flashdma_bwd_arguments& arguments, cudaStream_t stream) {
   Chain chain;
   if (arguments.bias.data != nullptr && arguments.d_bias.data != nullptr)
     chain.run("kernel that clears dBias", clear_bias_gradient(bias_gradient_output(arguments), {}, stream));

@@ -30,7 +30,7 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
                              const DeviceTraits& device, int piece_steps, void* workspace, cudaStream_t stream);
 
 /// Of a call without queries and keys: zeros for the elements that its bias's gradient may have.
-LaunchResult clear_bias_gradient(const flashdma_bwd_arguments& arguments, cudaStream_t stream);
+LaunchResult launch_without_rows(const flashdma_bwd_arguments& arguments, cudaStream_t stream);
 /// Loads the kernels of the chain into the current context.
 LaunchResult prepare_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel);
 

@@ -13,7 +13,8 @@ namespace {
 
 /// Of a problem, in pairs times head dim: what the CPU computes in a second or two.
 constexpr std::int64_t kMostWork = 250'000'000;
-constexpr std::int64_t kFewPairs = 100'000;
+/// Before limits and masks, as far as there are heads for it.
+constexpr std::int64_t kFewestPairs = 100'000;
 
 class Draw : public Random {
  public:
@@ -77,7 +78,7 @@ void draw_heads_and_lengths(Draw& draw, ProblemSpec& spec) {
     }
   }
   // More heads where these have few pairs, of which limits and masks would leave too few to compare.
-  while (spec.batch * spec.heads * spec.seqlen_q * spec.seqlen_k < kFewPairs && spec.heads < 64) {
+  while (spec.batch * spec.heads * spec.seqlen_q * spec.seqlen_k < kFewestPairs && spec.heads < 64) {
     spec.heads *= 2;
     spec.heads_kv *= 2;
   }
