@@ -21,12 +21,11 @@ cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/gpu_run_results.cmake")
 
 # The hash of all files below runtime/kernels that a family's kernels are made of. `part`: "pair" for those of two CTAs, "transposed" for those
-# of 96 keys, else "". A folder of that name is of its part alone, and hopper/owners of these two.
+# of 96 keys, else "". A folder of that name is of its part alone, hopper/owners of these two, and hopper/consumer of the others.
 function(hash_of_family family part result)
   file(GLOB_RECURSE files RELATIVE "${SOURCE}" "${SOURCE}/runtime/kernels/common/*" "${SOURCE}/runtime/kernels/plan/*"
        "${SOURCE}/runtime/kernels/${family}/*" "${SOURCE}/runtime/include/flashdma_bwd/kernel_*.hpp"
-       "${SOURCE}/runtime/src/launch.*" "${SOURCE}/runtime/src/split.*" "${SOURCE}/runtime/src/last_items.*"
-       "${SOURCE}/runtime/src/list_schedule.*" "${SOURCE}/runtime/src/tile_steps.*")
+       "${SOURCE}/runtime/src/launch/*")
   list(FILTER files EXCLUDE REGEX "\\.md$")
   foreach(folder pair transposed)
     if(NOT part STREQUAL folder)
@@ -35,6 +34,8 @@ function(hash_of_family family part result)
   endforeach()
   if(part STREQUAL "")
     list(FILTER files EXCLUDE REGEX "/hopper/owners/")
+  else()
+    list(FILTER files EXCLUDE REGEX "/hopper/consumer/")
   endif()
   list(SORT files)
   set(text "")

@@ -13,7 +13,7 @@
 #include "dispatch_table.hpp"
 #include "environment.hpp"
 #include "guarded.hpp"
-#include "launch.hpp"
+#include "launch/launch.hpp"
 #include "log.hpp"
 #include "monitoring/monitored_launch.hpp"
 #include "plan_view.hpp"

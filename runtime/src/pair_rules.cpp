@@ -5,7 +5,8 @@
 #include "argument_rules.hpp"
 #include "arguments.hpp"
 #include "common/parameters.hpp"
-#include "launch.hpp"
+#include "launch/call.hpp"
+#include "launch/launch.hpp"
 #include "plan_view.hpp"
 #include "selection/vocabulary.hpp"
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/work_table_checks.hpp"
-#include "split.hpp"
+#include "launch/split.hpp"
 #include "support/catch.hpp"
-#include "tile_steps.hpp"
+#include "launch/tile_steps.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "common/launch_kernel.hpp"
 // The other headers need what that one defines.
 #include "common/work_table.cuh"
-#include "split.hpp"
+#include "launch/split.hpp"
 #include "support/catch.hpp"
 
 namespace flashdma_bwd {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/work_table_checks.hpp"
-#include "split.hpp"
+#include "launch/split.hpp"
 #include "support/catch.hpp"
 
 namespace {

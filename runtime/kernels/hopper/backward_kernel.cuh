@@ -11,7 +11,7 @@
 #pragma once
 
 #include "hopper/clear_bias_gradient.cuh"
-#include "hopper/consumer.cuh"
+#include "hopper/consumer/consumer.cuh"
 #include "hopper/gather_keys.cuh"
 #include "hopper/item_finder.cuh"
 #include "hopper/producer.cuh"

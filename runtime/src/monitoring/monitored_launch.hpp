@@ -9,7 +9,7 @@
 #include <flashdma_bwd/kernel_table.hpp>
 #include <optional>
 
-#include "launch.hpp"
+#include "launch/launch.hpp"
 #include "monitoring/call_timer.hpp"
 #include "monitoring/hooks.hpp"
 #include "monitoring/nvtx_range.hpp"

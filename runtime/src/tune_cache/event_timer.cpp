@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include "launch.hpp"
+#include "launch/launch.hpp"
 
 namespace flashdma_bwd {
 namespace {

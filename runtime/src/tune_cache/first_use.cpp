@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launch.hpp"
+#include "launch/launch.hpp"
 #include "tune_cache/cache_choice.hpp"
 #include "tune_cache/event_timer.hpp"
 

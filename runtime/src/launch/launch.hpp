@@ -1,4 +1,4 @@
-// One backward pass as a chain of kernels: the workspace's layout, the parameters and the launches.
+// One backward pass as a chain of kernels, and the building of a plan.
 //
 // Arguments have been validated. Nothing here allocates or synchronises.
 #pragma once
@@ -10,7 +10,6 @@
 #include <flashdma_bwd/kernel_table.hpp>
 
 #include "common/kernel_entry.hpp"
-#include "common/visibility.hpp"
 
 namespace flashdma_bwd {
 
@@ -33,10 +32,6 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
 LaunchResult launch_without_rows(const flashdma_bwd_arguments& arguments, cudaStream_t stream);
 /// Loads the kernels of the chain into the current context.
 LaunchResult prepare_backward(const flashdma_bwd_arguments& arguments, const KernelEntry& kernel);
-
-/// What causality and windows leave to every sequence of a call. Nothing is known of a packed batch's, whose lengths
-/// lie on the device.
-Limits mask_limits(const flashdma_bwd_arguments& arguments);
 
 /// Bytes of the plan of arguments.mask, a multiple of 256.
 std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments);

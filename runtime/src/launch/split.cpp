@@ -1,13 +1,13 @@
 // The choice of the length of pieces, where the host can make it.
-#include "split.hpp"
+#include "launch/split.hpp"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
 
-#include "last_items.hpp"
-#include "tile_steps.hpp"
+#include "launch/last_items.hpp"
+#include "launch/tile_steps.hpp"
 
 namespace flashdma_bwd {
 namespace {

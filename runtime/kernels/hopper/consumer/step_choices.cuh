@@ -16,7 +16,7 @@ enum class LseWay {
   read_with_exponent,
 };
 
-/// Of a Consumer (consumer.cuh), with its parameters.
+/// Of a Consumer (consumer.cuh), with its parameters, and what all its rooms stand on.
 template <KernelConfig kConfig, bool kAddsDQuery>
 struct StepChoices {
   using G = Geometry<kConfig>;

@@ -6,7 +6,7 @@
 // equal, as under causality, their order levels more than splitting them does, and costs nothing.
 #pragma once
 
-#include "split.hpp"
+#include "launch/split.hpp"
 
 namespace flashdma_bwd {
 

@@ -1,13 +1,13 @@
 // How the last items are ordered and split: a few ways are gone through as multiprocessors would go through them.
-#include "last_items.hpp"
+#include "launch/last_items.hpp"
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
 
-#include "list_schedule.hpp"
-#include "tile_steps.hpp"
+#include "launch/list_schedule.hpp"
+#include "launch/tile_steps.hpp"
 
 namespace flashdma_bwd {
 namespace {
