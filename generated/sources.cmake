@@ -113,6 +113,7 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
+    kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_items_halves_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_bf16_hopper_m64n128_wg2_q3_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_ampere_m64n128_w8_s2_kv4_dq4_q2_do2.cu
@@ -120,5 +121,6 @@ set(FLASHDMA_BWD_SOURCES_sm90
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q2_do2_ds4_r40c232.cu
+    kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_items_halves_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_items_r32c232.cu
     kernels/sm90/bwd_sm90_d96_fp16_hopper_m64n128_wg2_q3_do2_ds4_r32c232.cu)

@@ -114,6 +114,9 @@ void add_explain(CLI::App& verb, Options& options) {
   verb.add_option("--seqlen-q", p.seqlen_q, "queries of the longest sequence")->check(lengths)->capture_default_str();
   verb.add_option("--seqlen-k", p.seqlen_k, "keys of the longest sequence; as many as queries if not given")
       ->check(lengths);
+  verb.add_option("--window", p.window, "queries that limits on both sides leave a key, as a causal window does")
+      ->check(lengths)
+      ->option_text("INT");
 }
 
 }  // namespace

@@ -96,6 +96,11 @@ std::string contradiction(const Options& options, const Problem& problem) {
     return "--layout without --masked: it is the order of the keys in a mask's plan; give both or neither";
   if (!problem.masked && options.mask_density)
     return "--mask-density without --masked: it counts the active pairs of a mask; give both or neither";
+  if (problem.window != 0 && !problem.causal)
+    return "--window without --causal: it is a limit on both sides; give both or neither";
+  if (problem.window >= problem.seqlen_q)
+    return "--window " + std::to_string(problem.window) + " leaves all of --seqlen-q " +
+           std::to_string(problem.seqlen_q) + " queries: leave it out";
   if (problem.bias_copies && problem.bias != BiasKind::tile)
     return "--bias-copies without --bias tile: no other bias is moved by tensor copies; give both or neither";
   if (problem.bias_copies && problem.layout != KeyLayout::natural)

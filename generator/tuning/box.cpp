@@ -77,7 +77,7 @@ Region point_of(const Problem& problem, const DeviceTraits& device) {
   point.sets[kMasked] = bit_of(problem.masked);
   point.sets[kBiasCopies] = bit_of(problem.bias_copies);
   const std::int64_t items = work_items_per_sm(problem, device), density = problem.mask_density;
-  point.ranges[kQueries] = {problem.seqlen_q, problem.seqlen_q};
+  point.ranges[kQueries] = {queries_of_key(problem), queries_of_key(problem)};
   point.ranges[kKeys] = {problem.seqlen_k, problem.seqlen_k};
   point.ranges[kWorkItems] = {items, items};
   point.ranges[kDensity] = {density, density};

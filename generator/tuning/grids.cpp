@@ -47,6 +47,14 @@ Problem deterministic(Problem problem) {
   return problem;
 }
 
+/// Causal: a query sees the last `window` keys up to its own.
+Problem windowed(int head_dim, std::int64_t batch, std::int64_t seqlen, std::int64_t window) {
+  const std::int64_t heads = 2048 / head_dim;
+  Problem problem = dense(DataType::bf16, head_dim, batch, heads, heads, seqlen, true);
+  problem.window = window;
+  return problem;
+}
+
 struct Size {
   std::int64_t batch, heads, seqlen;
 };
@@ -162,6 +170,10 @@ std::vector<Problem> sm90() {
     for (const std::int64_t seqlen : {2048, 8192})
       for (const int density : {60, 300})
         problems.push_back(masked(head_dim, 8, 2, seqlen, KeyLayout::reordered, density));
+  for (const int head_dim : {32, 64, 96, 128, 192, 256}) {
+    problems.push_back(windowed(head_dim, 2, 4096, 512));
+    problems.push_back(windowed(head_dim, 1, 16384, 1024));
+  }
   add_features(problems);
   return problems;
 }
@@ -172,6 +184,10 @@ std::vector<Problem> sm90_held_back() {
             {{2, 8, 512}, {4, 8, 2048}, {1, 8, 6144}, {2, 16, 8192}, {1, 4, 24576}});
   add_dense(problems, DataType::bf16, {40, 80, 192, 256}, {{4, 16, 512}, {1, 12, 6144}});
   add_dense(problems, DataType::fp16, {128}, {{4, 16, 2048}, {1, 16, 8192}});
+  for (const int head_dim : {64, 96, 128}) {
+    problems.push_back(windowed(head_dim, 2, 8192, 512));
+    problems.push_back(windowed(head_dim, 1, 16384, 4096));
+  }
   for (const int head_dim : {64, 128}) {
     for (const std::int64_t seqlen : {3072, 6144, 12288}) {
       problems.push_back(masked(head_dim, 16, 4, seqlen, KeyLayout::reordered, 60));

@@ -22,10 +22,7 @@ std::int64_t seeing_queries(const Problem& problem) {
 
 /// Pairs where each query has the last `most` of the keys up to its own, or any `most` of them.
 double limited_pairs(const Problem& problem, std::int64_t most) {
-  const std::int64_t fewest_visible = problem.seqlen_k - seeing_queries(problem) + 1;
-  if (most >= problem.seqlen_k) return visible_pairs(problem.seqlen_q, problem.seqlen_k, true);
-  if (most < fewest_visible) return product(seeing_queries(problem), most);
-  return triangle(most) - triangle(fewest_visible - 1) + product(problem.seqlen_k - most, most);
+  return visible_pairs(problem.seqlen_q, problem.seqlen_k, true, most);
 }
 
 /// Keys of the documents of the positions 0 ... positions - 1, added up.
@@ -51,13 +48,22 @@ double pairs_of_documents(const Problem& problem) {
 
 }  // namespace
 
-double visible_pairs(std::int64_t seqlen_q, std::int64_t seqlen_k, bool causal) {
+double visible_pairs(std::int64_t seqlen_q, std::int64_t seqlen_k, bool causal, std::int64_t window) {
   if (!causal) return product(seqlen_q, seqlen_k);
-  return triangle(seqlen_k) - triangle(seqlen_k - std::min(seqlen_q, seqlen_k));
+  // Where queries see only keys up to their own, the last of them sees all.
+  const std::int64_t seeing = std::min(seqlen_q, seqlen_k);
+  const std::int64_t fewest = seqlen_k - seeing + 1;
+  if (window <= 0 || window >= seqlen_k) return triangle(seqlen_k) - triangle(fewest - 1);
+  if (window < fewest) return product(seeing, window);
+  return triangle(window) - triangle(fewest - 1) + product(seqlen_k - window, window);
+}
+
+double visible_pairs(const Problem& problem) {
+  return visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal, problem.window);
 }
 
 double active_pairs(const Problem& problem) {
-  const double visible = visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal);
+  const double visible = visible_pairs(problem);
   switch (problem.mask) {
     case MaskShape::none:
       return visible;

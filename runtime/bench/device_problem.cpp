@@ -20,7 +20,7 @@ constexpr std::size_t kMostCopies = 16;
 /// As flashdma_bwd_arguments has it. `active_fraction`: of all pairs.
 std::int32_t mask_density_of(const Problem& problem, double active_fraction) {
   const double pairs = static_cast<double>(problem.seqlen_q) * static_cast<double>(problem.seqlen_k);
-  const double visible = visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal);
+  const double visible = visible_pairs(problem);
   const double density = visible == 0 ? 0 : active_fraction * pairs / visible;
   return std::clamp(static_cast<std::int32_t>(std::lround(1000 * density)), 1, 1000);
 }
@@ -113,6 +113,7 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
   shared_.seqlen_k = problem.seqlen_k;
   shared_.softcap = static_cast<float>(problem.softcap);
   shared_.causal = problem.causal;
+  if (problem.window > 0) shared_.window_left = problem.window - 1;
   shared_.mask_layout = options.mask_layout;
   shared_.mask_density = options.mask_density;
   shared_.flags = options.flags;

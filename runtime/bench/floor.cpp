@@ -46,7 +46,7 @@ double bias_bytes(const Problem& problem, const Sizes& n, double active_fraction
 double mask_bytes(const Problem& problem, const Sizes& n) {
   const double masks = n.batch * n.heads_kv;
   const bool one_row = problem.mask == MaskShape::keys;
-  const double pairs = one_row ? n.seqlen_k : visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal);
+  const double pairs = one_row ? n.seqlen_k : visible_pairs(problem);
   switch (problem.encoding) {
     case MaskEncoding::bytes:
       return masks * pairs;
@@ -89,7 +89,7 @@ Work work_of(const Problem& problem, double active_fraction, PlanUse plan) {
 Work work_of(const flashdma_bwd::Problem& problem) {
   const Sizes n = sizes_of(problem);
   const double density = problem.masked ? problem.mask_density / 1000.0 : 1.0;
-  const double pairs = density * visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal);
+  const double pairs = density * visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal, problem.window);
   Work work;
   work.flops = 10 * n.batch * n.heads * pairs * n.head_dim;
   work.bytes.tensors = tensor_bytes(n);

@@ -18,6 +18,7 @@ std::vector<float> plausible_lse(const Problem& problem) {
   for (std::int64_t i = 0; i < problem.seqlen_q; ++i) {
     std::int64_t keys = problem.seqlen_k;
     if (problem.causal) keys = std::clamp<std::int64_t>(i + 1 + problem.seqlen_k - problem.seqlen_q, 1, keys);
+    if (problem.window > 0) keys = std::min(keys, problem.window);
     if (problem.mask == MaskShape::top_w) keys = std::min(keys, problem.top_w);
     if (problem.mask == MaskShape::window || problem.mask == MaskShape::documents) keys = std::min(keys, problem.width);
     const double kept =

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "active_pairs.hpp"
+
 namespace flashdma_bwd::bench {
 namespace {
 
@@ -94,6 +96,7 @@ bool read_word(std::string_view word, Problem& problem) {
   if (key == "d") return read_count(value, problem.head_dim);
   if (key == "s" || key == "sq") return read_count(value, problem.seqlen_q);
   if (key == "sk") return read_count(value, problem.seqlen_k);
+  if (key == "window") return read_count(value, problem.window);
   if (key == "softcap") return read_number(value, problem.softcap) && problem.softcap >= 0;
   if (key == "bias") return read_bias(value, problem);
   if (key == "mask") return read_mask(value, problem);
@@ -129,15 +132,15 @@ std::vector<Problem> feature_problems() {
   return problems;
 }
 
-// Masks that help by structure, and ones that do not, beside the same problem without a mask.
+// Masks that help by structure, ones that do not, and windows, beside the same problem without any.
 std::vector<Problem> sparse_problems() {
   std::vector<Problem> problems;
   for (const char* mask :
        {"", " mask=random:1", " mask=random:0.5", " causal", " causal mask=random:1", " causal mask=random:0.5"})
     problems.push_back(parsed("b=1 h=16 hk=4 d=128 s=8192" + std::string(mask)));
   // Eight key tiles to an SM of the GPUs that there are.
-  for (const char* mask :
-       {"", " causal", " causal mask=window:512", " mask=documents:1024", " mask=blocks:0.1", " mask=blocks:0.02"})
+  for (const char* mask : {"", " causal", " causal window=512", " causal window=1024", " causal mask=window:512",
+                           " mask=documents:1024", " mask=blocks:0.1", " mask=blocks:0.02"})
     problems.push_back(parsed("b=2 h=16 d=128 s=4096" + std::string(mask)));
   const std::string long_size = "b=1 h=16 hk=4 d=128 s=16384";
   problems.push_back(parsed(long_size));
@@ -174,6 +177,7 @@ Problem causal_or_not(std::int64_t batch, std::int64_t heads, std::int64_t heads
 }  // namespace
 
 double Problem::dense_flops() const {
+  if (window > 0) return 10.0 * static_cast<double>(batch * heads * head_dim) * visible_pairs(*this);
   const double pairs =
       static_cast<double>(batch * heads) * static_cast<double>(seqlen_q) * static_cast<double>(seqlen_k);
   return 10.0 * pairs * static_cast<double>(head_dim) * (causal ? 0.5 : 1.0);
@@ -185,18 +189,25 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error) 
   std::istringstream words{std::string(text)};
   for (std::string word; words >> word;) {
     if (read_word(word, problem)) continue;
-    error = "`" + word +
-            "` is not part of a problem: expected b= h= hk= d= s= sq= sk= (counts), causal, deterministic, packed, "
-            "fp16, bf16, "
-            "softcap=, "
-            "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P, "
-            "encoding=bytes|bits|keys|intervals|blocks";
+    error =
+        "`" + word +
+        "` is not part of a problem: expected b= h= hk= d= s= sq= sk= window= (counts), causal, deterministic, packed, "
+        "fp16, bf16, "
+        "softcap=, "
+        "bias=none|key|tile, mask=none|topw:W|random:P|keys:P|window:W|documents:W|blocks:P, "
+        "encoding=bytes|bits|keys|intervals|blocks";
     return false;
   }
   if (problem.heads_kv == 0) problem.heads_kv = problem.heads;
   if (problem.seqlen_k == 0) problem.seqlen_k = problem.seqlen_q;
   if (problem.heads % problem.heads_kv != 0) {
     error = "h=" + std::to_string(problem.heads) + " must be a multiple of hk=" + std::to_string(problem.heads_kv);
+    return false;
+  }
+  if (problem.window > 0 && (!problem.causal || problem.mask != MaskShape::none)) {
+    error = "window=" + std::to_string(problem.window) +
+            " is a limit of causal problems without a mask: add causal, or give the mask as mask=window:" +
+            std::to_string(problem.window);
     return false;
   }
   if (!expresses(problem.encoding, problem.mask)) {
@@ -219,6 +230,7 @@ std::string problem_text(const Problem& problem) {
     text << " sq=" << problem.seqlen_q << " sk=" << problem.seqlen_k;
   if (!problem.bf16) text << " fp16";
   if (problem.causal) text << " causal";
+  if (problem.window > 0) text << " window=" << problem.window;
   if (problem.deterministic) text << " deterministic";
   if (problem.packed) text << " packed";
   if (problem.softcap > 0) text << " softcap=" << problem.softcap;

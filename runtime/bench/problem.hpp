@@ -49,6 +49,7 @@ struct Problem {
   std::int64_t seqlen_k = 4096;
   bool bf16 = true;
   bool causal = false;
+  std::int64_t window = 0;  ///< of a causal problem: only a query's last so many keys; 0: all up to its own
   bool deterministic = false;
   bool packed = false;  ///< handed over as variable-length sequences, one behind the other
   double softcap = 0;
@@ -59,7 +60,8 @@ struct Problem {
   double keep_probability = 1;  ///< of MaskShape::random and blocks; of keys the share
   std::int64_t width = 0;       ///< of MaskShape::window and documents
 
-  /// 10 * b * h * sq * sk * d, half of it when causal: the five matrix products of a dense backward.
+  /// 10 * b * h * sq * sk * d, half of it when causal, and of a window the pairs that it leaves: the five matrix
+  /// products of a dense backward.
   double dense_flops() const;
 };
 

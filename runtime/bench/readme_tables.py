@@ -90,14 +90,18 @@ def dynamic():
 
 
 def sparse():
-    """Problems with a mask beside the same without one, which comes before them."""
+    """Problems with a mask or a window beside the same without one, which comes before them."""
     ms = {result["problem"]: result["ms"] for result in results("h200_sparse")["results"]}
     rows = []
     for result in results("h200_sparse")["results"]:
         problem = result["problem"]
-        if " mask=" not in problem:
+        if " window=" in problem:
+            shape, mask = problem.rsplit(" window=", 1)
+            mask = f"none, a window of {mask}"
+        elif " mask=" in problem:
+            shape, mask = problem.rsplit(" mask=", 1)
+        else:
             continue
-        shape, mask = problem.rsplit(" mask=", 1)
         dense = ms[shape.removesuffix(" causal")]
         if mask.startswith("random"):  # for the pairs that causality leaves
             dense, tiles = ms[shape], "all"

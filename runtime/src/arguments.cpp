@@ -283,6 +283,15 @@ bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {
   return shared || whatever_memory || is_copied_tensor(d);
 }
 
+/// Queries that limits on both sides leave a key at most, or 0 where they leave all.
+std::int64_t window_of(const flashdma_bwd_arguments& a) {
+  const std::int64_t right = a.causal != 0 ? 0 : a.window_right;
+  // Wider ones leave all, and their sum may not be a number.
+  if (a.window_left < 0 || right < 0 || a.window_left >= a.seqlen_q || right >= a.seqlen_q) return 0;
+  const std::int64_t width = a.window_left + right + 1;
+  return width < a.seqlen_q ? width : 0;
+}
+
 Problem problem_of(const flashdma_bwd_arguments& a) {
   Problem problem;
   problem.data_type = a.data_type == FLASHDMA_BWD_FP16 ? DataType::fp16 : DataType::bf16;
@@ -300,6 +309,7 @@ Problem problem_of(const flashdma_bwd_arguments& a) {
   problem.heads_kv = a.heads_kv;
   problem.seqlen_q = a.seqlen_q;
   problem.seqlen_k = a.seqlen_k;
+  problem.window = window_of(a);
   return problem;
 }
 

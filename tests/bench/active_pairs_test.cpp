@@ -35,6 +35,23 @@ TEST_CASE("pairs that causality leaves are those of a count") {
     }
 }
 
+TEST_CASE("pairs that a window leaves are those of a count") {
+  for (const char* lengths : kLengths)
+    for (const std::int64_t window : {1, 2, 17, 40, 50, 133, 500}) {
+      const Problem problem =
+          problem_of(std::string("b=1 h=1 d=8 ") + lengths + " causal window=" + std::to_string(window));
+      double count = 0;
+      for (std::int64_t i = 0; i < problem.seqlen_q; ++i)
+        for (std::int64_t j = 0; j < problem.seqlen_k; ++j) {
+          const std::int64_t last = i + problem.seqlen_k - problem.seqlen_q;
+          count += j <= last && j > last - window ? 1 : 0;
+        }
+      INFO(problem_text(problem));
+      CHECK(visible_pairs(problem) == count);
+      CHECK(active_pairs(problem) == count);
+    }
+}
+
 TEST_CASE("active pairs of masks with a structure are those of the masks themselves") {
   for (const char* lengths : kLengths)
     for (const char* causal : {"", " causal"})

@@ -11,7 +11,7 @@ using namespace flashdma_bwd::bench;
 
 TEST_CASE("random tensors have probabilities of at most 1") {
   for (const char* text : {"b=1 h=2 d=256 s=256 causal", "b=2 h=8 d=192 s=128 causal", "b=1 h=1 d=64 s=384",
-                           "b=1 h=2 d=128 s=256 causal mask=topw:20"}) {
+                           "b=1 h=2 d=128 s=256 causal mask=topw:20", "b=1 h=2 d=128 s=256 causal window=20"}) {
     INFO(text);
     Problem p;
     std::string error;

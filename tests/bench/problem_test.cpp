@@ -13,7 +13,8 @@ TEST_CASE("a problem's text form is parsed and printed symmetrically") {
        {"b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024", "b=8 h=32 d=64 s=2048",
         "b=2 h=4 d=96 sq=1 sk=333 fp16", "b=1 h=2 hk=1 d=64 s=256 deterministic softcap=30 bias=tile mask=random:0.5",
         "b=1 h=2 d=64 s=64 mask=keys:0.25", "b=1 h=2 d=64 s=64 causal mask=window:16",
-        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 mask=blocks:0.1", "b=3 h=2 d=64 s=64 causal packed",
+        "b=1 h=2 d=64 s=64 mask=documents:20", "b=1 h=2 d=64 s=64 causal window=16",
+        "b=1 h=2 d=64 s=64 mask=blocks:0.1", "b=3 h=2 d=64 s=64 causal packed",
         "b=1 h=2 d=64 s=64 causal mask=topw:16 encoding=intervals", "b=1 h=2 d=64 s=64 mask=random:0.5 encoding=bits",
         "b=1 h=2 d=64 s=64 mask=keys:0.5 encoding=keys", "b=1 h=2 d=64 s=64 mask=blocks:0.5 encoding=blocks"}) {
     INFO(text);
@@ -42,6 +43,17 @@ TEST_CASE("a word that is no part of a problem is named") {
     INFO(word);
     CHECK_FALSE(parse_problem(std::string("b=1 ") + word, problem, error));
     CHECK(error.find("`" + std::string(word) + "`") != std::string::npos);
+  }
+}
+
+TEST_CASE("a window without causality, or beside a mask, is refused") {
+  for (const char* text : {"window=16", "causal window=16 mask=topw:4"}) {
+    Problem problem;
+    std::string error;
+    INFO(text);
+    CHECK_FALSE(parse_problem(text, problem, error));
+    CHECK(error ==
+          "window=16 is a limit of causal problems without a mask: add causal, or give the mask as mask=window:16");
   }
 }
 

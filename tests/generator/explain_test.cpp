@@ -49,6 +49,7 @@ TEST_CASE("explain prints selection's own words and kernel", "[explain]") {
   problem.heads_kv = 4;
   problem.seqlen_q = 100;
   problem.seqlen_k = 3000;
+  problem.window = 40;
   for (const GpuPreset& preset : kGpuPresets) {
     INFO(preset.name);
     const SelectionResult expected = select_kernel(preset.traits, problem, rows);
@@ -62,7 +63,8 @@ TEST_CASE("explain prints selection's own words and kernel", "[explain]") {
                                              "--heads",    "8",
                                              "--heads-kv", "4",
                                              "--seqlen-q", "100",
-                                             "--seqlen-k", "3000"};
+                                             "--seqlen-k", "3000",
+                                             "--window",   "40"};
     const Outcome text = explain(arguments);
     CHECK(text.code == 0);
     CHECK(text.err.empty());
@@ -155,6 +157,8 @@ TEST_CASE("explain refuses options that have no effect, and what no call is", "[
   refused({"--layout", "auto"}, "--layout without --masked");
   refused({"--mask-density", "0"}, "--mask-density without --masked");
   refused({"--bias-copies"}, "--bias-copies without --bias tile");
+  refused({"--window", "64"}, "--window without --causal");
+  refused({"--causal", "--window", "4096"}, "--window 4096 leaves all of --seqlen-q 4096 queries");
   for (const std::string layout : {"compacted", "reordered"})
     refused({"--masked", "--bias", "tile", "--bias-copies", "--layout", layout}, "with keys that are " + layout);
   refused({"--masked", "--layout", "sorted"}, "`sorted` is not");

@@ -7,8 +7,8 @@
 
 #include "kernels/work_table_checks.hpp"
 #include "launch/split.hpp"
-#include "support/catch.hpp"
 #include "launch/tile_steps.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

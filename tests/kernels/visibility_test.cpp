@@ -56,6 +56,9 @@ TEST_CASE("a key tile is planned with the query tiles that see it, and whole one
       if (any) REQUIRE(planned);
       if (planned) REQUIRE(tile < (p.seqlen_q + block_m - 1) / block_m);
       REQUIRE((tile >= whole.begin && tile < whole.end) == all);
+      const MaskClass pairs = class_by_limits(limits, p.seqlen_q, first, last, tile, block_m);
+      REQUIRE(pairs == (all ? MaskClass::full : planned ? MaskClass::partial : MaskClass::empty));
+      REQUIRE(class_by_limits(limits, p.seqlen_q, first, first - 1, tile, block_m) == MaskClass::empty);
       with_tiles += planned ? 1 : 0;
       with_whole_tiles += all ? 1 : 0;
     }

@@ -113,6 +113,31 @@ TEST_CASE("select names what another GPU runs, or says why nothing does") {
   }
 }
 
+TEST_CASE("a call's window is known where both sides are limited and leave fewer queries than there are") {
+  const Device device = device_of(kH100);
+  const auto window = [&](std::int32_t causal, std::int64_t left, std::int64_t right) {
+    Arguments a = ordinary_arguments();
+    a.causal = causal;
+    a.window_left = left;
+    a.window_right = right;
+    const std::string text = explain(a, &device);
+    const std::size_t at = text.find("window of ");
+    return at == std::string::npos ? 0 : std::stoll(text.substr(at + 10));
+  };
+  const std::int64_t queries = ordinary_arguments().seqlen_q;
+  CHECK(window(1, 255, -1) == 256);
+  CHECK(window(1, 0, 7) == 1);
+  CHECK(window(0, 100, 27) == 128);
+  CHECK(window(0, 100, -1) == 0);
+  CHECK(window(0, -1, 100) == 0);
+  CHECK(window(1, -1, -1) == 0);
+  CHECK(window(1, queries - 2, -1) == queries - 1);
+  CHECK(window(1, queries - 1, -1) == 0);
+  constexpr std::int64_t kWidest = std::numeric_limits<std::int64_t>::max();
+  CHECK(window(0, kWidest, kWidest) == 0);
+  CHECK(window(1, kWidest, 0) == 0);
+}
+
 TEST_CASE("explain tells of another GPU's table even where this build has no kernels for it") {
   const Arguments a = ordinary_arguments();
   for (const auto& [traits, architecture] : {std::pair{kA100, Architecture::sm80},

@@ -59,6 +59,10 @@ TEST_CASE("a problem's text has the documented form") {
   CHECK(problem_text(problem) ==
         "fp16 d=128 b=2 h=16 sq=4096 sk=4096 causal deterministic softcap bias=tile bias_copies masked "
         "layout=reordered density=120");
+  problem = ordinary_problem();
+  problem.causal = true;
+  problem.window = 1024;
+  CHECK(problem_text(problem) == std::string(kDense) + " window=1024 causal");
 }
 
 TEST_CASE("a problem is read in any order, with defaults spelled out and blanks between its parts") {
@@ -74,7 +78,8 @@ TEST_CASE("a problem is read in any order, with defaults spelled out and blanks 
 TEST_CASE("the longest text fits its buffer") {
   Problem problem;
   problem.head_dim = kMaxHeadDim;
-  problem.batch = problem.heads = problem.seqlen_q = problem.seqlen_k = std::numeric_limits<std::int64_t>::max();
+  problem.batch = problem.heads = problem.seqlen_q = problem.seqlen_k = problem.window =
+      std::numeric_limits<std::int64_t>::max();
   problem.heads_kv = problem.heads - 1;
   problem.causal = problem.deterministic = problem.softcap = problem.bias_copies = problem.masked = true;
   problem.bias = BiasKind::key_vector;
@@ -96,7 +101,7 @@ TEST_CASE("a malformed problem is refused with the reason") {
 
   check_refused(dense_and("causual"), "`causual` is no part of a problem, did you mean `causal`?");
   check_refused(dense_and("desnity=5"), "`desnity` is no part of a problem, did you mean `density`?");
-  check_refused(dense_and("window=128"), "`window` is no part of a problem");
+  check_refused(dense_and("windows=128 causal"), "`windows` is no part of a problem, did you mean `window`?");
   check_refused("fp1 d=128 b=2 h=16 sq=1 sk=1", "`fp1` is no part of a problem, did you mean `fp16`?");
   check_refused(dense_and("x 3"), "`x` is no part of a problem, did you mean `d`?");
   check_refused(dense_and("\tcausal"), "`\tcausal` is no part of a problem, did you mean `causal`?");
@@ -128,6 +133,10 @@ TEST_CASE("a malformed problem is refused with the reason") {
     check_refused("bf16 d=" + head_dim + " b=1 h=1 sq=1 sk=1",
                   "d: `" + head_dim + "` is no multiple of 8 in 8 ... 256");
 
+  check_refused(dense_and("window=128"), "`window` without `causal`, which says that there are limits");
+  check_refused(dense_and("window=0 causal"), "window: `0` is no number in 1 ... 2147483647");
+  check_refused(dense_and("window=4096 causal"),
+                "window=4096 is no fewer than sq=4096: leave out a window that leaves all queries");
   check_refused(dense_and("bias_copies"), "`bias_copies` without `bias=tile`: no other bias is copied");
   check_refused(dense_and("bias=key_vector bias_copies"), "`bias_copies` without `bias=tile`: no other bias is copied");
   check_refused(dense_and("layout=reordered"), "`layout` without `masked`: it describes a mask");

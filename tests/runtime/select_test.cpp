@@ -329,6 +329,27 @@ TEST_CASE("each condition of a row decides, in the order of the rows, and explai
   }
 }
 
+TEST_CASE("rows ask a window how many queries see a key, not how many there are") {
+  Row row = generated_rows()[0];
+  row.when = {};
+  row.when.head_dim = 128;
+  row.when.seqlen_q = {0, 1024};
+  row.use = {KernelFamily::ampere, 64, 64, 8, 4, 4, 2, 1, 1, false};
+  Problem problem = ordinary_problem();
+  problem.causal = true;
+  CHECK(queries_of_key(problem) == 4096);
+  CHECK(first_failed_condition(row, problem, kA100) == Condition::seqlen_q);
+  problem.window = 1024;
+  CHECK(queries_of_key(problem) == 1024);
+  CHECK(first_failed_condition(row, problem, kA100) == Condition::none);
+  problem.window = 1025;
+  CHECK(first_failed_condition(row, problem, kA100) == Condition::seqlen_q);
+  const std::string text = explain_selection(kA100, problem, {&row, 1});
+  INFO(text);
+  CHECK(contains(text, "window of 1025 queries a key"));
+  CHECK(contains(text, "seqlen_q must be 0 ... 1024, is 1025 in the window"));
+}
+
 TEST_CASE("selection allocates nothing and takes less than a microsecond") {
   constexpr int kCalls = 10000;
   ProblemSource source(3);

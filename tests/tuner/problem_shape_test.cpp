@@ -23,6 +23,9 @@ TEST_CASE("every problem of the grids can be made, and a smaller one of its kind
       same_kind.heads_kv = problem.heads_kv;
       same_kind.seqlen_q = problem.seqlen_q;
       same_kind.seqlen_k = problem.seqlen_k;
+      CHECK((smaller.window != 0) == (problem.window != 0));
+      CHECK(smaller.window < smaller.seqlen_q);
+      same_kind.window = problem.window;
       CHECK(same_kind == problem);
     }
 }

@@ -133,8 +133,14 @@ struct Problem {
   std::int64_t heads_kv = 0;
   std::int64_t seqlen_q = 0;  ///< the longest sequence's
   std::int64_t seqlen_k = 0;  ///< the longest sequence's
+  std::int64_t window = 0;  ///< queries that see a key at most, where limits on both sides leave fewer than all; else 0
   friend constexpr bool operator==(const Problem&, const Problem&) = default;
 };
+
+/// The most queries that see a key: how far a kernel walks with it, which is what rows ask of `seqlen_q`.
+constexpr std::int64_t queries_of_key(const Problem& problem) {
+  return problem.window > 0 && problem.window < problem.seqlen_q ? problem.window : problem.seqlen_q;
+}
 
 /// Keys of the unit in which `work_items_per_sm` counts; independent of the tile that is being chosen.
 inline constexpr int kWorkItemKeys = 128;

@@ -62,6 +62,25 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, facts_of_halves(half, half)};
 }
 
+/// Of a tile's half, by its item's limits alone.
+__device__ __forceinline__ StepFacts facts_by_limits(const KeyItem& item, int half, int tile, int block_m) {
+  constexpr int kKeysOfHalf = kKeysOfTwoHalves / 2;
+  const int first = item.first_position + half * kKeysOfHalf;
+  const int last = min(first + kKeysOfHalf - 1, item.last_position);
+  const MaskClass pairs = class_by_limits(item.limits, item.sequence.length_q, first, last, tile, block_m);
+  const bool cut = pairs == MaskClass::full && last - first + 1 < kKeysOfHalf;
+  return facts_of_half(cut ? MaskClass::partial : pairs, false);
+}
+
+/// The same, with what each half has, which limits say where there is no list and the keys are neighbours.
+__device__ __forceinline__ TileStep step_of_halves(const HeadWalk& walk, const KeyItem& item, int step, int block_m) {
+  TileStep found = step_of(walk, step);
+  if (walk.entries == nullptr && item.active == nullptr && found.is_partial())
+    found.facts =
+        facts_of_halves(facts_by_limits(item, 0, found.tile, block_m), facts_by_limits(item, 1, found.tile, block_m));
+  return found;
+}
+
 /// The list of the query tiles that are active with an item's keys and a head.
 __device__ __forceinline__ std::int64_t list_of(const BackwardParameters& p, const KeyItem& item, int head) {
   return (static_cast<std::int64_t>(item.batch) * p.list_heads + p.by.heads_per_list.quotient(head)) * p.key_tiles +

@@ -3,6 +3,7 @@
 
 #include "common/host_device.hpp"
 #include "common/parameters.hpp"
+#include "common/tile_step.hpp"
 
 namespace flashdma_bwd {
 
@@ -84,6 +85,17 @@ FLASHDMA_HOST_DEVICE inline TileRange whole_query_tiles(const Limits& limits, in
   range.end = high >= length_q ? (length_q + block_m - 1) / block_m : high > 0 ? high / block_m : 0;
   if (range.end < range.begin) range.end = range.begin;
   return range;
+}
+
+/// What limits leave of the pairs of a query tile with the keys at positions first ... last, which may be none.
+FLASHDMA_HOST_DEVICE inline MaskClass class_by_limits(const Limits& limits, int length_q, int first, int last, int tile,
+                                                      int block_m) {
+  if (first > last) return MaskClass::empty;
+  const TileRange seen = visible_query_tiles(limits, length_q, first, last, block_m);
+  const TileRange whole = whole_query_tiles(limits, length_q, first, last, block_m);
+  return tile < seen.begin || tile >= seen.end     ? MaskClass::empty
+         : tile >= whole.begin && tile < whole.end ? MaskClass::full
+                                                   : MaskClass::partial;
 }
 
 /// The keys of a sequence in the order in which tiles take them.

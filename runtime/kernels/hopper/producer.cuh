@@ -118,7 +118,12 @@ class Loader {
   /// Says what the i-th step of the walk is. Who needs the step that `info` was about before keeps the loads from
   /// coming this far, even before they wait for the step's buffers.
   __device__ __forceinline__ void describe_step(ItemStep& info, const HeadWalk& walk, int i) const {
-    const TileStep step = step_of(walk, i);
+    const TileStep step = [&] {
+      if constexpr (G::kSkipsEmptyHalves)
+        return step_of_halves(walk, item(), i, G::kM);
+      else
+        return step_of(walk, i);
+    }();
     const int first_query = step.tile * G::kM;
     const int head = walk.head;
     info.first_query = first_query;

@@ -26,7 +26,7 @@ constexpr std::array<int, 4> kTailRounds{0, 1, 2, 3};
 /// Items of several heads go through these at their own pace, so that more heads are at work than groups. What the
 /// model without a cache gives as a tail's time took up to 18 % longer on an H200, mostly 5 to 7 %, where the tail had
 /// one or two rounds of them, and 7 to 36 % where it had three. With up to four heads a tail of one round, behind twice
-/// as many items, took no longer (NOTES.md of hopper/, "The order of items and their pieces").
+/// as many items, took no longer (hopper/notes/items.md, "The order of items and their pieces").
 constexpr std::array<int, 3> kTailRoundsOfGroupedHeads{0, 1, 2};
 constexpr int kCostOfTailOfGroupedHeads = 10;  ///< one part of so many of the tail's time
 constexpr int kHeadsWithoutCost = 4;

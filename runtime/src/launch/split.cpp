@@ -102,7 +102,7 @@ bool has_limits(const BackwardParameters& p) {
 /// In deterministic mode a CTA waits for those with earlier key tiles of its head. Items of one length that all run at
 /// once follow each other at a distance that they keep, so that as few heads are at work as fill the GPU. Of unequal
 /// items few are to run at a time, for they wait less, but not so few that more heads are at work than the L2 cache
-/// and memory can serve (NOTES.md, "Deterministic mode").
+/// and memory can serve (hopper/notes/step.md, "Deterministic mode").
 ItemOrder order_of_turns(const BackwardParameters& p, bool lengths_known) {
   constexpr int kFewestCtasOfHead = 4;
   // Of its items, of which one is at work. Heads of 32 columns take half the cache of those of 64.
@@ -120,8 +120,8 @@ ItemOrder order_of_turns(const BackwardParameters& p, bool lengths_known) {
 
 /// Whether walks start at the last query tile, which all items see under causality, instead of each at another one, so
 /// that items of a head pass its tiles at about the same time. That is faster where several heads are at work at once,
-/// and with them more of Q, dO and dQ than the L2 cache holds (NOTES.md, "The order of items and their pieces"). Not
-/// with a mask whose keys are reordered, which only the device may know.
+/// and with them more of Q, dO and dQ than the L2 cache holds (hopper/notes/items.md, "The order of items and their
+/// pieces"). Not with a mask whose keys are reordered, which only the device may know.
 bool walks_start_together(const BackwardParameters& p) {
   constexpr int kFewestHeads = 2;
   return p.cu_seqlens_q == nullptr && p.window_right < p.seqlen_k && kFewestHeads * p.key_tiles <= p.running;

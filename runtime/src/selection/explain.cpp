@@ -67,7 +67,8 @@ Mismatch mismatch(Condition condition, const Row& row, const Problem& problem, c
     case Condition::masked:
       return {"masked", std::string(word(when.masked)), yes_or_no(problem.masked)};
     case Condition::seqlen_q:
-      return {"seqlen_q", range_text(when.seqlen_q), number(problem.seqlen_q)};
+      return {"seqlen_q", range_text(when.seqlen_q),
+              number(queries_of_key(problem)) + (queries_of_key(problem) < problem.seqlen_q ? " in the window" : "")};
     case Condition::seqlen_k:
       return {"seqlen_k", range_text(when.seqlen_k), number(problem.seqlen_k)};
     case Condition::work_items_per_sm:
@@ -156,6 +157,7 @@ std::string problem_description(const Problem& problem) {
                                     {problem.softcap, ", softcap"},
                                     {problem.deterministic, ", deterministic"}})
     if (holds) text += name;
+  if (problem.window > 0) text += ", window of " + number(problem.window) + " queries a key";
   return text;
 }
 

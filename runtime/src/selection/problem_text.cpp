@@ -21,11 +21,8 @@ struct CountField {
   std::string_view name;
   std::int64_t Problem::*count;
 };
-constexpr CountField kCounts[] = {{"b", &Problem::batch},
-                                  {"h", &Problem::heads},
-                                  {"hk", &Problem::heads_kv},
-                                  {"sq", &Problem::seqlen_q},
-                                  {"sk", &Problem::seqlen_k}};
+constexpr CountField kCounts[] = {{"b", &Problem::batch},     {"h", &Problem::heads},     {"hk", &Problem::heads_kv},
+                                  {"sq", &Problem::seqlen_q}, {"sk", &Problem::seqlen_k}, {"window", &Problem::window}};
 
 struct FlagField {
   std::string_view name;
@@ -39,7 +36,7 @@ constexpr FlagField kFlags[] = {{"causal", &Problem::causal},
 
 /// Every word or name that a problem can have.
 constexpr std::string_view kNames[] = {
-    "fp16",   "bf16",          "d",       "b",    "h",           "hk",     "sq",     "sk",
+    "fp16",   "bf16",          "d",       "b",    "h",           "hk",     "sq",     "sk",     "window",
     "causal", "deterministic", "softcap", "bias", "bias_copies", "masked", "layout", "density"};
 
 // --- printing
@@ -68,7 +65,8 @@ void print_problem(const Problem& p, Put&& put) {
   put(word(p.data_type));
   print_number("d", p.head_dim, put);
   for (const auto& [name, count] : kCounts)
-    if (count != &Problem::heads_kv || p.heads_kv != p.heads) print_number(name, p.*count, put);
+    if ((count != &Problem::heads_kv || p.heads_kv != p.heads) && (count != &Problem::window || p.window != 0))
+      print_number(name, p.*count, put);
   print_flag("causal", p.causal, put);
   print_flag("deterministic", p.deterministic, put);
   print_flag("softcap", p.softcap, put);
@@ -218,6 +216,13 @@ MaybeFault violation(std::string_view text, const Problem& p, const Names& names
   if (p.bias_copies && p.bias != BiasKind::tile)
     return Fault{FaultKind::missing_part, names.part("bias_copies"),
                  "`bias_copies` without `bias=tile`: no other bias is copied"};
+  if (names.contains("window") && !p.causal)
+    return Fault{FaultKind::missing_part, names.part("window"),
+                 "`window` without `causal`, which says that there are limits"};
+  if (names.contains("window") && p.window >= p.seqlen_q)
+    return Fault{FaultKind::out_of_range, names.part("window"),
+                 "window=" + std::to_string(p.window) + " is no fewer than sq=" + std::to_string(p.seqlen_q) +
+                     ": leave out a window that leaves all queries"};
   for (const std::string_view name : {"layout", "density"})
     if (names.contains(name) && !p.masked)
       return Fault{FaultKind::missing_part, names.part(name), quoted(name) + " without `masked`: it describes a mask"};

@@ -4,8 +4,9 @@
 //     density=120
 //
 // Data type, head dim, batch, heads, KV heads (left out where they are as many as the heads) and the two lengths, then
-// what applies of: causal, deterministic, softcap, bias=key_vector|tile, bias_copies (with bias=tile), masked, and with
-// it layout=compacted|reordered and density=<active pairs per 1000>, left out at natural and 1000. Parsed in any order.
+// what applies of: window=<queries that see a key at most> (with causal), causal, deterministic, softcap,
+// bias=key_vector|tile, bias_copies (with bias=tile), masked, and with it layout=compacted|reordered and
+// density=<active pairs per 1000>, left out at natural and 1000. Parsed in any order.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ class ProblemTextBuffer {
   const char* c_str() const { return text_.data(); }
 
  private:
-  std::array<char, 256> text_{};  // the longest, with five 64-bit counts, has some 220
+  std::array<char, 320> text_{};  // the longest, with six 64-bit counts, has some 250
   std::size_t size_ = 0;
 };
 

@@ -23,7 +23,7 @@ Condition first_failed_condition(const Row& row, const Problem& problem, const D
   if (!admits(when.causal, problem.causal)) return Condition::causal;
   if (!admits(when.deterministic, problem.deterministic)) return Condition::deterministic;
   if (!admits(when.masked, problem.masked)) return Condition::masked;
-  if (!when.seqlen_q.contains(problem.seqlen_q)) return Condition::seqlen_q;
+  if (!when.seqlen_q.contains(queries_of_key(problem))) return Condition::seqlen_q;
   if (!when.seqlen_k.contains(problem.seqlen_k)) return Condition::seqlen_k;
   if (!when.work_items_per_sm.contains(work_items_per_sm(problem, device))) return Condition::work_items_per_sm;
   if (!when.mask_density.contains(problem.mask_density)) return Condition::mask_density;

@@ -40,7 +40,8 @@ std::uint64_t problem_hash(const Problem& p) noexcept {
             static_cast<std::uint64_t>(static_cast<unsigned>(p.head_dim)) << 32,
         static_cast<std::uint64_t>(p.mask_density), static_cast<std::uint64_t>(p.batch),
         static_cast<std::uint64_t>(p.heads), static_cast<std::uint64_t>(p.heads_kv),
-        static_cast<std::uint64_t>(p.seqlen_q), static_cast<std::uint64_t>(p.seqlen_k)})
+        static_cast<std::uint64_t>(p.seqlen_q), static_cast<std::uint64_t>(p.seqlen_k),
+        static_cast<std::uint64_t>(p.window)})
     hash = mixed((hash + 0x9e3779b97f4a7c15u) ^ number);
   return hash;
 }

@@ -49,6 +49,7 @@ Parsed<ProblemShape> shape_of(const Problem& problem) {
   p.seqlen_k = problem.seqlen_k;
   p.bf16 = problem.data_type == DataType::bf16;
   p.causal = problem.causal;
+  p.window = problem.window;
   p.deterministic = problem.deterministic;
   p.softcap = problem.softcap ? kSoftcap : 0;
   shape.options.flags = FLASHDMA_BWD_FLAG_TABLE_ONLY;  // nobody's environment changes what is timed
@@ -78,6 +79,7 @@ Problem smaller_problem(const Problem& problem) {
   };
   smaller.seqlen_q = shortened(problem.seqlen_q);
   smaller.seqlen_k = shortened(problem.seqlen_k);
+  if (problem.window > 0) smaller.window = shortened(problem.window);
   smaller.batch = 1;
   smaller.heads_kv = std::min(problem.heads_kv, kMostKvHeads);
   smaller.heads = smaller.heads_kv * (problem.heads / problem.heads_kv);
