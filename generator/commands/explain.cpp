@@ -98,6 +98,8 @@ std::string contradiction(const Options& options, const Problem& problem) {
     return "--mask-density without --masked: it counts the active pairs of a mask; give both or neither";
   if (problem.window != 0 && !problem.causal)
     return "--window without --causal: it is a limit on both sides; give both or neither";
+  if (problem.window != 0 && problem.masked)
+    return "--window with --masked, whose --mask-density says how many pairs there are: leave it out";
   if (problem.window >= problem.seqlen_q)
     return "--window " + std::to_string(problem.window) + " leaves all of --seqlen-q " +
            std::to_string(problem.seqlen_q) + " queries: leave it out";

@@ -171,6 +171,7 @@ std::vector<Problem> sm90() {
       for (const int density : {60, 300})
         problems.push_back(masked(head_dim, 8, 2, seqlen, KeyLayout::reordered, density));
   for (const int head_dim : {32, 64, 96, 128, 192, 256}) {
+    problems.push_back(windowed(head_dim, 2, 8192, 256));
     problems.push_back(windowed(head_dim, 2, 4096, 512));
     problems.push_back(windowed(head_dim, 1, 16384, 1024));
   }

@@ -32,7 +32,7 @@ Work work_of(const Problem& problem, double active_fraction, PlanUse plan);
 
 /// The work of a problem as selection sees it. Less is known of it, so it counts less: a bias as if it were broadcast
 /// over batch and heads and had no gradient, no mask and no plan, and of the pairs that causality leaves the caller's
-/// estimate of the density. `causal` may be a limit on one side, which leaves others.
+/// estimate of the density. A limit on one side alone is counted as causality, a window by its width.
 Work work_of(const flashdma_bwd::Problem& problem);
 
 /// What a GPU reaches where nothing else holds it up. 0: not known.

@@ -210,6 +210,11 @@ bool parse_problem(std::string_view text, Problem& problem, std::string& error) 
             std::to_string(problem.window);
     return false;
   }
+  if (problem.window >= problem.seqlen_q) {
+    error = "window=" + std::to_string(problem.window) + " leaves all of " + std::to_string(problem.seqlen_q) +
+            " queries: leave it out";
+    return false;
+  }
   if (!expresses(problem.encoding, problem.mask)) {
     error = "encoding=" + std::string(kEncodingWords[static_cast<std::size_t>(problem.encoding)]) +
             " cannot express this mask: bits express any, keys mask=keys, intervals mask=topw, window and documents, "

@@ -283,9 +283,10 @@ bool is_copied_bias(const flashdma_bwd_arguments& a, bool whatever_memory) {
   return shared || whatever_memory || is_copied_tensor(d);
 }
 
-/// Queries that limits on both sides leave a key at most, or 0 where they leave all.
+/// Queries that limits on both sides leave a key at most, or 0 where they leave all or a mask says more of it.
 std::int64_t window_of(const flashdma_bwd_arguments& a) {
   const std::int64_t right = a.causal != 0 ? 0 : a.window_right;
+  if (is_masked(a)) return 0;
   // Wider ones leave all, and their sum may not be a number.
   if (a.window_left < 0 || right < 0 || a.window_left >= a.seqlen_q || right >= a.seqlen_q) return 0;
   const std::int64_t width = a.window_left + right + 1;

@@ -44,7 +44,7 @@ std::uint64_t hash_of(const Problem& p, const DeviceTraits& device) {
        {std::int64_t{static_cast<int>(p.data_type)}, std::int64_t{p.head_dim}, std::int64_t{static_cast<int>(p.bias)},
         std::int64_t{p.bias_copies}, std::int64_t{p.softcap}, std::int64_t{p.causal}, std::int64_t{p.deterministic},
         std::int64_t{p.masked}, std::int64_t{static_cast<int>(p.layout)}, std::int64_t{p.mask_density}, p.batch,
-        p.heads, p.heads_kv, p.seqlen_q, p.seqlen_k, std::int64_t{device.compute_capability}})
+        p.heads, p.heads_kv, p.seqlen_q, p.seqlen_k, p.window, std::int64_t{device.compute_capability}})
     for (int shift = 0; shift < 64; shift += 8)
       hash = (hash ^ (static_cast<std::uint64_t>(number) >> shift & 0xffu)) * 0x100000001b3u;
   return hash | 1u;

@@ -158,6 +158,7 @@ TEST_CASE("explain refuses options that have no effect, and what no call is", "[
   refused({"--mask-density", "0"}, "--mask-density without --masked");
   refused({"--bias-copies"}, "--bias-copies without --bias tile");
   refused({"--window", "64"}, "--window without --causal");
+  refused({"--causal", "--masked", "--window", "64"}, "--window with --masked");
   refused({"--causal", "--window", "4096"}, "--window 4096 leaves all of --seqlen-q 4096 queries");
   for (const std::string layout : {"compacted", "reordered"})
     refused({"--masked", "--bias", "tile", "--bias-copies", "--layout", layout}, "with keys that are " + layout);

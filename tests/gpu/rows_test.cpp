@@ -53,6 +53,18 @@ std::vector<ProblemSpec> problems_of(const KernelName& kernel) {
     halves.name = "halves without pairs, deterministic";
     halves.deterministic = true;
     problems.push_back(halves);
+    // The same by the limits, without lists: at either end of a window, and past the end of the keys.
+    ProblemSpec window = problem_for(kernel);
+    window.name = "halves outside a window";
+    window.seqlen_q = 700;
+    window.seqlen_k = 690;
+    window.causal = true;
+    window.window_left = 190;
+    problems.push_back(window);
+    window.name = "halves that causality hides";
+    window.seqlen_k = 440;
+    window.window_left = -1;
+    problems.push_back(window);
   }
   return problems;
 }

@@ -82,6 +82,58 @@ TEST_CASE("a work table has every step of every item once, whoever chose the len
   CHECK(chosen_several > 5);
 }
 
+TEST_CASE("without a list each half of a key tile is taken for what its own pairs are") {
+  std::mt19937 generator(29);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(generator); };
+  int empty = 0, partial = 0, full = 0, idle = 0;
+  for (int round = 0; round < 3000; ++round) {
+    BackwardParameters p;
+    p.batch = p.heads = p.heads_kv = p.heads_per_item = 1;
+    p.block_m = 64;
+    p.block_n = kKeysOfTwoHalves;
+    p.seqlen_q = draw(1, 700);
+    p.seqlen_k = draw(1, 700);
+    p.position_delta = draw(0, 2) == 0 ? draw(-300, 300) : 0;
+    p.delta_from_lengths = draw(0, 1) == 0;
+    p.window_left = draw(0, 1) == 0 ? kNoWindow : draw(0, 400);
+    p.window_right = draw(0, 2) == 0 ? kNoWindow : draw(0, 1) * draw(0, 300);
+    p.backward_walks = BackwardWalks::all;
+    KeyItem item = {};
+    item.sequence = sequence_of(p, 0);
+    item.limits = limits_of(p, item.sequence);
+    item.key_tile = draw(0, (p.seqlen_k - 1) / p.block_n);
+    item.first_position = item.key_tile * p.block_n;
+    item.keys = std::min(p.block_n, p.seqlen_k - item.first_position);
+    item.last_position = item.first_position + item.keys - 1;
+    HeadWalk walk = {};
+    find_head(walk, item, p, 0, p.block_m, p.block_n);
+    for (int i = 0; i < walk.count; ++i) {
+      const TileStep step = step_of_halves(walk, item, i, p.block_m);
+      for (int half = 0; half < 2; ++half) {
+        bool any = false, all = true;
+        for (int query = step.tile * p.block_m; query < std::min((step.tile + 1) * p.block_m, p.seqlen_q); ++query)
+          for (int key = half * 64; key < half * 64 + 64; ++key) {
+            const int offset = item.first_position + key - query;
+            const bool visible = key < item.keys && offset >= item.limits.low && offset <= item.limits.high;
+            any |= visible;
+            all &= visible;
+          }
+        INFO("sq " << p.seqlen_q << " sk " << p.seqlen_k << " limits " << item.limits.low << " ... " << item.limits.high
+                   << " key tile " << item.key_tile << " half " << half << " query tile " << step.tile);
+        REQUIRE((step.half(half) & kSomeMasked) == (all ? 0 : kSomeMasked));
+        if (any) REQUIRE((step.half(half) & kSomeActive) != 0);
+        ++(!any ? empty : all ? full : partial);
+        idle += !any && (step.half(half) & kSomeActive) != 0 ? 1 : 0;
+      }
+    }
+  }
+  CHECK(empty > 500);
+  CHECK(partial > 500);
+  CHECK(full > 500);
+  // Between two tiles that see it there may be one that does not; nothing is wrong there, but little is to be so.
+  CHECK(idle * 20 < empty);
+}
+
 TEST_CASE("the device chooses as the host does") {
   int splits = 0;
   for (int heads : {1, 2, 3, 7, 16})

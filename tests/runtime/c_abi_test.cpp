@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <flashdma_bwd/flashdma_bwd.hpp>
+#include <limits>
 #include <set>
 #include <string>
 #include <thread>
@@ -121,6 +122,7 @@ TEST_CASE("a call's window is known where both sides are limited and leave fewer
     a.window_left = left;
     a.window_right = right;
     const std::string text = explain(a, &device);
+    REQUIRE(contains(text, "seqlen_q"));
     const std::size_t at = text.find("window of ");
     return at == std::string::npos ? 0 : std::stoll(text.substr(at + 10));
   };

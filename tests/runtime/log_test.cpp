@@ -15,12 +15,15 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// What a launch of the ordinary problem says at a level.
-std::string said(LogLevel level, const DispatchTable& table, const DeviceTraits& device, std::int64_t batch = 2) {
+/// What a launch of the ordinary problem says at a level, of so many sequences and with a window if one is given.
+std::string said(LogLevel level, const DispatchTable& table, const DeviceTraits& device, std::int64_t batch = 2,
+                 std::int64_t window = 0) {
   Environment environment;
   environment.log = level;
   Request request{ordinary_problem(), device, {}, false};
   request.problem.batch = batch;
+  request.problem.causal = window != 0;
+  request.problem.window = window;
   Resolution resolution;
   REQUIRE_FALSE(resolve(table, environment, request, resolution));
   return captured_stderr([&] { log_resolution(environment, request, resolution); });
@@ -52,6 +55,9 @@ TEST_CASE("at level info each problem's kernel is told once") {
   CHECK(contains(first, "configs/tables/sm80.yaml:"));
   CHECK(said(LogLevel::info, build.table(), kA100, 5).empty());
   CHECK(contains(said(LogLevel::info, build.table(), kA100, 6), "batch 6"));
+  CHECK(contains(said(LogLevel::info, build.table(), kA100, 6, 300), "window of 300 queries a key"));
+  CHECK(contains(said(LogLevel::info, build.table(), kA100, 6, 200), "window of 200 queries a key"));
+  CHECK(said(LogLevel::info, build.table(), kA100, 6, 300).empty());
 }
 
 TEST_CASE("at level info the Ampere family on Hopper is told with its row's reason, once for each row") {

@@ -134,6 +134,8 @@ TEST_CASE("a malformed problem is refused with the reason") {
                   "d: `" + head_dim + "` is no multiple of 8 in 8 ... 256");
 
   check_refused(dense_and("window=128"), "`window` without `causal`, which says that there are limits");
+  check_refused(dense_and("window=128 causal masked"),
+                "`window` with `masked`, whose density says how many pairs there are");
   check_refused(dense_and("window=0 causal"), "window: `0` is no number in 1 ... 2147483647");
   check_refused(dense_and("window=4096 causal"),
                 "window=4096 is no fewer than sq=4096: leave out a window that leaves all queries");

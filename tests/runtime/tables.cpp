@@ -97,7 +97,7 @@ Problem ProblemSource::next() {
   p.heads = p.heads_kv << below(4);
   p.seqlen_q = 1 + below(std::int64_t{1} << (1 + below(20)));
   p.seqlen_k = 1 + below(std::int64_t{1} << (1 + below(20)));
-  if (p.causal && p.seqlen_q > 1 && below(2) != 0) p.window = 1 + below(p.seqlen_q - 1);
+  if (p.causal && !p.masked && p.seqlen_q > 1 && below(2) != 0) p.window = 1 + below(p.seqlen_q - 1);
   return p;
 }
 

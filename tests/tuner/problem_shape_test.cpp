@@ -46,6 +46,14 @@ TEST_CASE("a shortened sequence stays as aligned as it was", "[shape]") {
   CHECK(smaller.heads == 6);
   problem.seqlen_q = problem.seqlen_k = 100;
   CHECK(smaller_problem(problem).seqlen_q == 100);
+  // What is left of a window is one.
+  problem.causal = true;
+  problem.seqlen_q = 512;
+  problem.seqlen_k = 32768;
+  problem.window = 256;
+  const Problem windowed = smaller_problem(problem);
+  CHECK(windowed.window > 0);
+  CHECK(windowed.window < windowed.seqlen_q);
 }
 
 TEST_CASE("masks are about as dense as asked", "[shape]") {

@@ -26,7 +26,7 @@ double pairs_of(const Problem& problem) {
 }
 
 double visible_fraction(const Problem& problem) {
-  return visible_pairs(problem.seqlen_q, problem.seqlen_k, problem.causal) / pairs_of(problem);
+  return visible_pairs(problem) / pairs_of(problem);
 }
 
 double percent(const Problem& problem, const Measurement& measurement) {
@@ -57,6 +57,7 @@ std::map<std::int64_t, Lengths> by_length(const Analysis& analysis) {
   std::map<std::int64_t, Lengths> lengths;
   for (const Entry& entry : analysis.entries) {
     if (percent(entry.measurement->problem, *entry.measurement) <= 0) continue;  // has no place on a logarithmic axis
+    if (entry.measurement->problem.window > 0) continue;                         // is no point of a line of masks
     Lengths& each = lengths[entry.measurement->problem.seqlen_k];
     if (!is_masked(*entry.measurement))
       each.dense = &entry;

@@ -59,7 +59,7 @@ class Reader {
 
 bool has_usual_sizes(const Problem& problem) {
   for (const std::int64_t count : {problem.batch, problem.heads, problem.heads_kv, problem.head_dim, problem.seqlen_q,
-                                   problem.seqlen_k, problem.top_w, problem.width})
+                                   problem.seqlen_k, problem.window, problem.top_w, problem.width})
     if (count > kMostOfACount) return false;
   return true;
 }

@@ -81,8 +81,8 @@ struct TileConfig {
   int consumer_registers = 0;
   bool cta_pair = false;           ///< the two CTAs of a cluster share the keys of a tile, half each
   bool several_items = false;      ///< a CTA takes one tile of keys after the other, with room for the next one's K
-  bool skip_empty_halves = false;  ///< a warpgroup leaves out a step whose list says that it has no active pair of its
-                                   ///< half of the keys
+  bool skip_empty_halves = false;  ///< a warpgroup leaves out a step that has no active pair of its half of the keys,
+                                   ///< by the mask's list or by the limits
 
   friend constexpr bool operator==(const TileConfig&, const TileConfig&) = default;
   friend constexpr auto operator<=>(const TileConfig&, const TileConfig&) = default;
@@ -133,7 +133,8 @@ struct Problem {
   std::int64_t heads_kv = 0;
   std::int64_t seqlen_q = 0;  ///< the longest sequence's
   std::int64_t seqlen_k = 0;  ///< the longest sequence's
-  std::int64_t window = 0;  ///< queries that see a key at most, where limits on both sides leave fewer than all; else 0
+  /// Queries that see a key at most, where there is no mask and limits on both sides leave fewer than all; else 0.
+  std::int64_t window = 0;
   friend constexpr bool operator==(const Problem&, const Problem&) = default;
 };
 

@@ -62,17 +62,18 @@ __device__ __forceinline__ TileStep step_of(const HeadWalk& walk, int step) {
   return {tile, facts_of_halves(half, half)};
 }
 
-/// Of a tile's half, by its item's limits alone.
+/// What is known of a query tile's pairs with a half of an item's keys, by the limits alone. Keys that the last tile
+/// lacks are masked.
 __device__ __forceinline__ StepFacts facts_by_limits(const KeyItem& item, int half, int tile, int block_m) {
   constexpr int kKeysOfHalf = kKeysOfTwoHalves / 2;
   const int first = item.first_position + half * kKeysOfHalf;
   const int last = min(first + kKeysOfHalf - 1, item.last_position);
   const MaskClass pairs = class_by_limits(item.limits, item.sequence.length_q, first, last, tile, block_m);
-  const bool cut = pairs == MaskClass::full && last - first + 1 < kKeysOfHalf;
-  return facts_of_half(cut ? MaskClass::partial : pairs, false);
+  const bool lacks_keys = last - first + 1 < kKeysOfHalf;
+  return facts_of_half(pairs == MaskClass::full && lacks_keys ? MaskClass::partial : pairs, false);
 }
 
-/// The same, with what each half has, which limits say where there is no list and the keys are neighbours.
+/// As step_of(), but without a list, where the keys are neighbours, each half is taken for what its own pairs are.
 __device__ __forceinline__ TileStep step_of_halves(const HeadWalk& walk, const KeyItem& item, int step, int block_m) {
   TileStep found = step_of(walk, step);
   if (walk.entries == nullptr && item.active == nullptr && found.is_partial())

@@ -219,6 +219,9 @@ MaybeFault violation(std::string_view text, const Problem& p, const Names& names
   if (names.contains("window") && !p.causal)
     return Fault{FaultKind::missing_part, names.part("window"),
                  "`window` without `causal`, which says that there are limits"};
+  if (names.contains("window") && p.masked)
+    return Fault{FaultKind::out_of_range, names.part("window"),
+                 "`window` with `masked`, whose density says how many pairs there are"};
   if (names.contains("window") && p.window >= p.seqlen_q)
     return Fault{FaultKind::out_of_range, names.part("window"),
                  "window=" + std::to_string(p.window) + " is no fewer than sq=" + std::to_string(p.seqlen_q) +

@@ -4,8 +4,8 @@
 //     density=120
 //
 // Data type, head dim, batch, heads, KV heads (left out where they are as many as the heads) and the two lengths, then
-// what applies of: window=<queries that see a key at most> (with causal), causal, deterministic, softcap,
-// bias=key_vector|tile, bias_copies (with bias=tile), masked, and with it layout=compacted|reordered and
+// what applies of: window=<queries that see a key at most> (with causal, without masked), causal, deterministic,
+// softcap, bias=key_vector|tile, bias_copies (with bias=tile), masked, and with it layout=compacted|reordered and
 // density=<active pairs per 1000>, left out at natural and 1000. Parsed in any order.
 #pragma once
 

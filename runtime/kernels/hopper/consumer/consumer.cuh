@@ -14,8 +14,8 @@
 // the warpgroups drift apart, and the arithmetic of one runs under the products of the other; in some kernels they take
 // turns with it (kTakesTurns). dQ of an item's last step is computed with the first step of the next item, for which
 // the old K stays where it is. The order of a step's parts, and that the score product of the next step is issued under
-// dV and dK of this one, were chosen by measurement, see NOTES.md. The transposed products and their register operands
-// follow FlashAttention-3 (Shah et al., 2024), and so do the turns, which its forward pass has.
+// dV and dK of this one, were chosen by measurement, see notes/step.md. The transposed products and their register
+// operands follow FlashAttention-3 (Shah et al., 2024), and so do the turns, which its forward pass has.
 //
 // Here are the loops over items and steps, and dK and dV. S, P and dP are in scores.cuh, dS and dQ in d_scores.cuh, a
 // key bias in key_bias.cuh; what the tiles are in shared memory in tiles.cuh, and all choices in step_choices.cuh.
@@ -216,7 +216,7 @@ class Consumer : ConsumerDScores<kConfig, kAddsDQuery> {
     for (int k = 0; k < kM / 16; ++k)
       ptx::stmatrix_x4_trans(d_score_rows(ring.stage) + k * 16 * PairTile::kRowBytes, kZeros);
     __syncwarp();
-    arrive(state.d_score_stored[consumer_][ring.stage]);  // not by kLastLane: see NOTES.md, "compute-sanitizer"
+    arrive(state.d_score_stored[consumer_][ring.stage]);  // not by kLastLane: see notes/compiler_and_copies.md
     if (i == 0) return;
     wait_for_d_scores(i - 1);
     ptx::wgmma_fence();

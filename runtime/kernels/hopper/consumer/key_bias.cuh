@@ -27,8 +27,8 @@ class ConsumerKeyBias : protected ConsumerTiles<kConfig, kAddsDQuery> {
   }
 
   /// The biases of the warp's keys with the head at work, in units of log2, into shared memory, which no other warp
-  /// reads. Each by two lanes: behind a branch of some lanes ptxas would keep nothing uniform (NOTES.md, "What ptxas
-  /// does").
+  /// reads. Each by two lanes: behind a branch of some lanes ptxas would keep nothing uniform
+  /// (notes/compiler_and_copies.md).
   __device__ __forceinline__ void load_key_biases() const {
     __syncwarp();  // the last head's have been read
     const KeyItem& item = state.items[slot_];

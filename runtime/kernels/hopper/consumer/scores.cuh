@@ -271,7 +271,7 @@ class ConsumerScores : protected ConsumerKeyBias<kConfig, kAddsDQuery> {
     }
   }
 
-  std::uint32_t facts_;    ///< of the step whose facts are known ahead
+  std::uint32_t facts_;    ///< of the step whose facts are known ahead, from who asks whether it is left out (Consumer)
   Step step_;              ///< of the step at work
   bool partial_ = false;   ///< some pairs of the step at work are masked
   std::uint32_t row_dot_;  ///< shared address of D of the lane's first query of the step at work

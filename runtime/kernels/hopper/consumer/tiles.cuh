@@ -13,7 +13,8 @@
 
 namespace flashdma_bwd::hopper {
 
-/// What the rooms of a Consumer (consumer.cuh) stand on: its place in the CTA, and the item at work.
+/// The first part of a Consumer (consumer.cuh), on which the others build: its place in the CTA, and the item at work.
+/// Each part names what it takes from those before it, for templates do not find a base's names by themselves.
 template <KernelConfig kConfig, bool kAddsDQuery>
 class ConsumerTiles : protected StepChoices<kConfig, kAddsDQuery> {
  protected:
