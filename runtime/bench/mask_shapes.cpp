@@ -7,6 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "active_pairs.hpp"
+
 namespace flashdma_bwd::bench {
 namespace {
 
@@ -117,15 +119,13 @@ void fill_blocks(const Problem& problem, std::uint64_t seed, std::vector<std::ui
 }
 
 double active_fraction(const Problem& problem, const HostMask& mask) {
+  if (mask.keep.empty())
+    return visible_pairs(problem) / (static_cast<double>(problem.seqlen_q) * static_cast<double>(problem.seqlen_k));
   const std::int64_t groups = problem.batch * problem.heads_kv;
   double active = 0;
   for (std::int64_t group = 0; group < groups; ++group)
     for (std::int64_t row = 0; row < problem.seqlen_q; ++row) {
       const std::int64_t visible = visible_keys(problem, row);
-      if (mask.keep.empty()) {
-        active += static_cast<double>(visible);
-        continue;
-      }
       const std::uint8_t* keep = mask.keep.data() + (group * mask.rows + (mask.rows > 1 ? row : 0)) * problem.seqlen_k;
       active += static_cast<double>(visible - std::count(keep, keep + visible, std::uint8_t{0}));
     }

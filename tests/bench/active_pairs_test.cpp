@@ -49,6 +49,7 @@ TEST_CASE("pairs that a window leaves are those of a count") {
       INFO(problem_text(problem));
       CHECK(visible_pairs(problem) == count);
       CHECK(active_pairs(problem) == count);
+      CHECK(counted_pairs(problem) == Approx(count).epsilon(1e-12));
     }
 }
 

@@ -96,9 +96,9 @@ TEST_CASE("every row of sm90's table decides a problem of its grid", "[grids]") 
   }
 }
 
-TEST_CASE("60 problems are held back, none of them in the grid that they judge", "[grids]") {
+TEST_CASE("66 problems are held back, none of them in the grid that they judge", "[grids]") {
   const std::set<std::string> tuned_on = texts(grid("sm90")), held_back = texts(grid("sm90-held-back"));
-  CHECK(held_back.size() == 60);
+  CHECK(held_back.size() == 66);
   for (const std::string& text : held_back) {
     INFO(text);
     CHECK_FALSE(tuned_on.contains(text));

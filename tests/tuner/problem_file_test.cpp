@@ -88,7 +88,9 @@ TEST_CASE("every bad line of a problem file is a finding", "[problem-file]") {
 }
 
 TEST_CASE("a finding of a problem file has its rule and its word", "[problem-file]") {
-  check_finding(kDense + "  window=5 causal", "unknown-key", "window=5");
+  check_finding(kDense + "  windows=5 causal", "unknown-key", "windows=5");
+  check_finding(kDense + " window=5", "missing-key", "window=5");
+  check_finding(kDense + " window=2147483647 causal", "out-of-range", "window=2147483647");
   check_finding(kDense + " sq=4", "duplicate-key", "sq=4");
   check_finding("fp16 " + kDense, "duplicate-key", "bf16");
   check_finding("d=64 b=1 h=16 sq=4 sk=4", "missing-key", "d=64 b=1 h=16 sq=4 sk=4");
