@@ -57,6 +57,13 @@ TEST_CASE("a window without causality, or beside a mask, is refused") {
   }
 }
 
+TEST_CASE("a window of all queries is refused") {
+  Problem problem;
+  std::string error;
+  CHECK_FALSE(parse_problem("s=64 causal window=64", problem, error));
+  CHECK(error == "window=64 leaves all of 64 queries: leave it out");
+}
+
 TEST_CASE("heads that KV heads do not divide are refused") {
   Problem problem;
   std::string error;
