@@ -16,8 +16,8 @@ double product(std::int64_t a, std::int64_t b) {
 }
 
 /// Queries that see a key where they see only keys up to their own: the last of them sees all.
-std::int64_t seeing_queries(const Problem& problem) {
-  return std::min(problem.seqlen_q, problem.seqlen_k);
+std::int64_t seeing_queries(std::int64_t seqlen_q, std::int64_t seqlen_k) {
+  return std::min(seqlen_q, seqlen_k);
 }
 
 /// Pairs where each query has the last `most` of the keys up to its own, or any `most` of them.
@@ -39,7 +39,7 @@ double document_pairs(const Problem& problem, std::int64_t positions) {
 }
 
 double pairs_of_documents(const Problem& problem) {
-  const std::int64_t seeing = seeing_queries(problem);
+  const std::int64_t seeing = seeing_queries(problem.seqlen_q, problem.seqlen_k);
   double pairs = document_pairs(problem, problem.seqlen_k) - document_pairs(problem, problem.seqlen_k - seeing);
   // Queries before the first key belong to the first document.
   if (!problem.causal) pairs += product(problem.seqlen_q - seeing, std::min(problem.width, problem.seqlen_k));
@@ -50,8 +50,7 @@ double pairs_of_documents(const Problem& problem) {
 
 double visible_pairs(std::int64_t seqlen_q, std::int64_t seqlen_k, bool causal, std::int64_t window) {
   if (!causal) return product(seqlen_q, seqlen_k);
-  // Where queries see only keys up to their own, the last of them sees all.
-  const std::int64_t seeing = std::min(seqlen_q, seqlen_k);
+  const std::int64_t seeing = seeing_queries(seqlen_q, seqlen_k);
   const std::int64_t fewest = seqlen_k - seeing + 1;
   if (window <= 0 || window >= seqlen_k) return triangle(seqlen_k) - triangle(fewest - 1);
   if (window < fewest) return product(seeing, window);

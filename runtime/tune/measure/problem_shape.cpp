@@ -80,7 +80,7 @@ Problem smaller_problem(const Problem& problem) {
   smaller.seqlen_q = shortened(problem.seqlen_q);
   smaller.seqlen_k = shortened(problem.seqlen_k);
   // A window of all queries would be none.
-  if (problem.window > 0) smaller.window = std::clamp<std::int64_t>(smaller.seqlen_q - 1, 1, shortened(problem.window));
+  if (problem.window > 0) smaller.window = std::min(shortened(problem.window), smaller.seqlen_q - 1);
   smaller.batch = 1;
   smaller.heads_kv = std::min(problem.heads_kv, kMostKvHeads);
   smaller.heads = smaller.heads_kv * (problem.heads / problem.heads_kv);
