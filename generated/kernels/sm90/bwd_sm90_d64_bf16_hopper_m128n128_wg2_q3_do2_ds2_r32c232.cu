@@ -2,7 +2,7 @@
 // configs/tables/sm90.yaml:19
 //   sm90 head_dim=64 bias=key_vector softcap=no causal=yes deterministic=no masked=no work_items_per_sm=1..1 => hopper_m128n128_wg2_q3_do2_ds2_r32c232 ; measured: NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-30, commit 678e0fdbd399, bf16 d=64 b=1 h=12 sq=2048 sk=2048 causal bias=key_vector: 0.05942 ms, spread 0.0001049 ms; next hopper_m128n128_wg2_q2_do2_ds2_r32c232, 0.06004 ms; 1 problems measured, at worst 0 % slower than the best
 // configs/tables/sm90.yaml:31
-//   sm90 head_dim=64 bias=none,key_vector layout=reordered softcap=no deterministic=no masked=yes seqlen_q=4096.. => hopper_m128n128_wg2_q3_do2_ds2_r32c232 ; measured: scattered keys: Q is loaded a step earlier than with two buffers; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-30, commit 678e0fdbd399, bf16 d=64 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=reordered density=500: 1.683 ms, spread 0.01661 ms; next hopper_m128n128_wg2_q2_do2_ds2_r32c232, 1.703 ms; 17 problems measured, at worst 0.9 % slower than the best
+//   sm90 head_dim=64 bias=none,key_vector layout=reordered softcap=no deterministic=no masked=yes seqlen_q=4096.. => hopper_m128n128_wg2_q3_do2_ds2_r32c232 ; measured: scattered keys: Q is loaded a step earlier than with two buffers; NVIDIA H200, 132 SMs, CUDA 13.0, driver 580.159.04, 2026-11-30, commit 14b6a3948c29, bf16 d=64 b=1 h=16 hk=4 sq=16384 sk=16384 causal bias=key_vector masked layout=reordered density=500: 1.7 ms, spread 0.01987 ms; next hopper_m128n128_wg2_q2_do2_ds2_r32c232, 1.713 ms; 17 problems measured, at worst 1.5 % slower than the best
 #include "hopper/instantiate.cuh"
 
 namespace flashdma_bwd::kernels {
