@@ -132,7 +132,9 @@ bool DeviceProblem::build(const Problem& problem, const DeviceProblemOptions& op
   for (std::size_t i = 0; i < std::min(wanted, kMostCopies); ++i)
     if (!make_copy(kSeed + 16 * i)) return false;
 
-  if (options.reuse_plan && problem.mask != MaskShape::none && !make_plan()) return false;
+  may_be_scheduled_ =
+      options.schedule && shared_.cu_seqlens_q == nullptr && (shared_.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) == 0;
+  if (options.reuse_plan && problem.mask != MaskShape::none && !(make_plan() && make_schedule())) return false;
   return fit_workspace() && check(cudaDeviceSynchronize(), "filling the inputs");
 }
 
@@ -151,6 +153,7 @@ bool DeviceProblem::use_kernel(const std::string& kernel) {
   kernel_ = kernel;
   for (Arguments& copy : copies_) copy.kernel = kernel_.c_str();
   plan_arguments_.kernel = kernel_.c_str();
+  for (Arguments& copy : copies_) copy.schedule = nullptr;  // which is of one kernel
   return fit_workspace();
 }
 
@@ -229,6 +232,22 @@ bool DeviceProblem::make_plan() {
 
 Status DeviceProblem::build_plan(cudaStream_t stream) {
   return plan_build(plan_arguments_, plan_memory_, plan_bytes_, stream, plan_);
+}
+
+bool DeviceProblem::make_schedule() {
+  for (Arguments& copy : copies_) copy.schedule = nullptr;
+  if (!may_be_scheduled_) return true;
+  schedule_arguments_ = copies_.front();
+  if (!check(schedule_size(schedule_arguments_, schedule_bytes_), "schedule_size")) return false;
+  schedule_memory_ = DeviceMemory();
+  if (!check(schedule_memory_.allocate(schedule_bytes_), "allocating the schedule")) return false;
+  if (!check(build_schedule(nullptr), "schedule_build")) return false;
+  for (Arguments& copy : copies_) copy.schedule = &schedule_;
+  return true;
+}
+
+Status DeviceProblem::build_schedule(cudaStream_t stream) {
+  return schedule_build(schedule_arguments_, schedule_memory_.data(), schedule_bytes_, stream, schedule_);
 }
 
 bool DeviceProblem::look_at_plan() {

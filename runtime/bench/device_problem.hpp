@@ -31,7 +31,8 @@ class DeviceMemory {
 
 struct DeviceProblemOptions {
   std::string kernel;       ///< canonical name, or empty: the table decides
-  bool reuse_plan = false;  ///< the mask's plan is built once, not in each call
+  bool reuse_plan = false;  ///< the mask's plan is built once, not in each call, and its schedule
+  bool schedule = true;     ///< with a plan that is built once
   std::int32_t mask_layout = FLASHDMA_BWD_MASK_AUTO;
   std::int32_t mask_density = 0;   ///< what the caller says of it, see flashdma_bwd_arguments; 0: what it is
   bool bias_of_all_heads = false;  ///< not one for each KV head
@@ -67,7 +68,7 @@ class DeviceProblem {
   /// Enqueues one backward on the first copy: its inputs may be in the L2 cache from the time before.
   Status backward_again(cudaStream_t stream);
 
-  /// Uses another kernel from now on, by its canonical name. On failure as the constructor.
+  /// Uses another kernel from now on, by its canonical name, and no schedule. On failure as the constructor.
   bool use_kernel(const std::string& kernel);
 
   /// Builds a plan of the mask, if there is one, which further backwards use. On failure as the constructor.
@@ -75,6 +76,14 @@ class DeviceProblem {
   /// Enqueues the building of that plan anew.
   Status build_plan(cudaStream_t stream);
   const PlanFound& plan_found() const { return plan_found_; }
+
+  /// Builds the schedule of that plan, which further backwards use, if these may have one and the options say so. On
+  /// failure as the constructor.
+  bool make_schedule();
+  /// Whether there is one.
+  bool is_scheduled() const { return copies_.front().schedule != nullptr; }
+  /// Enqueues the building of that schedule anew.
+  Status build_schedule(cudaStream_t stream);
 
  private:
   bool build(const Problem& problem, const DeviceProblemOptions& options);
@@ -102,6 +111,11 @@ class DeviceProblem {
   void* plan_memory_ = nullptr;
   std::size_t plan_bytes_ = 0;
   PlanFound plan_found_;
+  bool may_be_scheduled_ = false;
+  Schedule schedule_{};
+  Arguments schedule_arguments_;
+  DeviceMemory schedule_memory_;
+  std::size_t schedule_bytes_ = 0;
   double active_fraction_ = 1;
   std::string kernel_;
   std::string message_;

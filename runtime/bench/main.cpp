@@ -34,9 +34,12 @@ void add_bench(CLI::App& app, bench::BenchOptions& options) {
   app.add_option("--kernel", options.measure.device.kernel,
                  "Canonical name of the kernel to use instead of the table's choice");
   app.add_flag("--reuse-plan", options.measure.device.reuse_plan,
-               "Build the mask's plan once, outside of what is timed");
-  app.add_flag("--plan", options.measure.plan, "Time the building of the mask's plan and the backward with it, too")
+               "Build the mask's plan and its schedule once, outside of what is timed");
+  app.add_flag("--plan", options.measure.plan,
+               "Time the building of the mask's plan, that of its schedule, and the backward with both, too")
       ->excludes("--reuse-plan");
+  app.add_flag("--schedule,!--no-schedule", options.measure.device.schedule,
+               "Whether a plan that is built once has a schedule (default: yes)");
   app.add_option("--layout", options.measure.device.mask_layout,
                  "What is made of a mask: auto, natural, compacted or reordered")
       ->transform(CLI::CheckedTransformer(kLayouts));

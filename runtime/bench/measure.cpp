@@ -6,17 +6,21 @@
 namespace flashdma_bwd::bench {
 namespace {
 
-// Times the building of the mask's plan and the backward with it.
+// Times the building of the mask's plan, that of its schedule, and the backward with both.
 void measure_plan(DeviceProblem& problem, const TimingOptions& options, Result& result) {
-  if (!problem.make_plan()) {
+  const auto take = [&](const Timing& timing, std::optional<double>& ms) {
+    if (timing.message.empty()) ms = timing.median_ms;
+    if (result.failure.empty()) result.failure = timing.message;
+  };
+  // Of the plan that is built last.
+  const bool planned = problem.make_plan();
+  if (planned) take(time_plan(problem, options), result.plan_ms);
+  if (!planned || !problem.make_schedule()) {
     result.failure = problem.message();
     return;
   }
-  for (std::optional<double>* ms : {&result.plan_ms, &result.planned_ms}) {
-    const Timing timing = ms == &result.plan_ms ? time_plan(problem, options) : time_backward(problem, options);
-    if (timing.message.empty()) *ms = timing.median_ms;
-    if (result.failure.empty()) result.failure = timing.message;
-  }
+  if (problem.is_scheduled()) take(time_schedule(problem, options), result.schedule_ms);
+  take(time_backward(problem, options), result.planned_ms);
 }
 
 }  // namespace
@@ -30,7 +34,9 @@ Result measure(const std::string& set, const Problem& problem, const MeasureOpti
   if (!result.failure.empty()) return result;
   result.active_fraction = device_problem.active_fraction();
   Selection selection{};
-  if (const Status status = select(device_problem.arguments(), selection); !status) {
+  Arguments of_table = device_problem.arguments();
+  of_table.schedule = nullptr;  // which is of the kernel that the table chose
+  if (const Status status = select(of_table, selection); !status) {
     result.failure = status.message();
     return result;
   }

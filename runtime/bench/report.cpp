@@ -51,7 +51,10 @@ std::string plan_text(const Result& result) {
   std::string text = "  " + result.layout + " plan";
   if (!result.plan) return text + " in each call\n";
   if (result.plan_ms) text += number(*result.plan_ms, " %.4f ms");
-  if (result.planned_ms) text += number(*result.planned_ms, ", backward with it %.4f ms");
+  if (result.schedule_ms) text += number(*result.schedule_ms, ", its schedule %.4f ms");
+  if (result.planned_ms)
+    text +=
+        number(*result.planned_ms, result.schedule_ms ? ", backward with both %.4f ms" : ", backward with it %.4f ms");
   if (const std::optional<PlanSummary>& tiles = result.plan->tiles)
     text += ", " + std::to_string(tiles->reordered_masks) + " of " + std::to_string(tiles->masks) +
             " masks reordered, tiles: " + std::to_string(tiles->all_tiles) + ", natural " +
@@ -67,6 +70,7 @@ std::string plan_json(const Result& result) {
   };
   add("layout", quoted(result.plan->layout));
   if (result.plan_ms) add("ms", number(*result.plan_ms, "%.5f"));
+  if (result.schedule_ms) add("schedule_ms", number(*result.schedule_ms, "%.5f"));
   if (result.planned_ms) add("planned_ms", number(*result.planned_ms, "%.5f"));
   add("masks", std::to_string(result.plan->masks));
   if (const std::optional<PlanSummary>& tiles = result.plan->tiles) {

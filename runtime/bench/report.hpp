@@ -22,10 +22,11 @@ struct Result {
   std::string row;  ///< file:line of the table's row
   double ms = 0;    ///< median
   double fastest_ms = 0;
-  std::string layout;                ///< of the mask's plan, whoever builds it; empty: there is no mask
-  std::optional<double> plan_ms;     ///< the building of the mask's plan alone
-  std::optional<double> planned_ms;  ///< a backward with the plan
-  std::optional<PlanFound> plan;     ///< if it was built once, or timed
+  std::string layout;                 ///< of the mask's plan, whoever builds it; empty: there is no mask
+  std::optional<double> plan_ms;      ///< the building of the mask's plan alone
+  std::optional<double> schedule_ms;  ///< the building of the plan's schedule alone
+  std::optional<double> planned_ms;   ///< a backward with the plan, and its schedule if that was timed
+  std::optional<PlanFound> plan;      ///< if it was built once, or timed
   int samples = 0;
   double active_fraction = 1;
   std::string failure;  ///< why there are no figures, or empty

@@ -99,6 +99,10 @@ Timing time_plan(DeviceProblem& problem, const TimingOptions& options) {
   return time_calls([&problem](cudaStream_t stream) { return problem.build_plan(stream); }, options);
 }
 
+Timing time_schedule(DeviceProblem& problem, const TimingOptions& options) {
+  return time_calls([&problem](cudaStream_t stream) { return problem.build_schedule(stream); }, options);
+}
+
 Timing time_copy(void* to, const void* from, std::size_t bytes, const TimingOptions& options) {
   const Call copy = [=](cudaStream_t stream) {
     const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);

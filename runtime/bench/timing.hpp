@@ -24,6 +24,8 @@ struct Timing {
 Timing time_backward(DeviceProblem& problem, const TimingOptions& options);
 /// Of the problem's plan, which is there.
 Timing time_plan(DeviceProblem& problem, const TimingOptions& options);
+/// Of that plan's schedule, which is there.
+Timing time_schedule(DeviceProblem& problem, const TimingOptions& options);
 /// Of a copy within device memory.
 Timing time_copy(void* to, const void* from, std::size_t bytes, const TimingOptions& options);
 

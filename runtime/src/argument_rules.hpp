@@ -37,5 +37,9 @@ inline bool is_encoding(std::int32_t encoding) {
 Check check_pairs(const flashdma_bwd_arguments& arguments);
 /// Whether the plan is of this call's mask.
 Check check_plan(const flashdma_bwd_arguments& arguments);
+/// Whether a call with a plan may have a schedule.
+Check check_may_be_scheduled(const flashdma_bwd_arguments& arguments);
+/// Whether a call may have a schedule, and this one is of its plan.
+Check check_schedule(const flashdma_bwd_arguments& arguments);
 
 }  // namespace flashdma_bwd

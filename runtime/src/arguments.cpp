@@ -211,8 +211,8 @@ Check check_problem(const flashdma_bwd_arguments* arguments) {
                    std::to_string(sizeof(flashdma_bwd_arguments)) +
                    " bytes; fill the block with flashdma_bwd_arguments_init first and compile against this library's "
                    "flashdma_bwd.h");
-  for (const auto check :
-       {check_numbers, check_sizes, check_reserved, check_variable_length, check_pairs, check_plan, check_grid})
+  for (const auto check : {check_numbers, check_sizes, check_reserved, check_variable_length, check_pairs, check_plan,
+                           check_schedule, check_grid})
     if (Check failure = check(a)) return failure;
   return {};
 }
@@ -233,6 +233,7 @@ flashdma_bwd_arguments without_idle_parts(const flashdma_bwd_arguments& argument
   if (a.seqlen_q == 0 || a.seqlen_k == 0 || has_no_rows(a)) {
     a.mask.data = nullptr;
     a.plan = nullptr;
+    a.schedule = nullptr;
     a.flags &= ~FLASHDMA_BWD_FLAG_DETERMINISTIC;
   }
   // Its batch and heads are those that there are, or 1.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "argument_rules.hpp"
 #include "arguments.hpp"
 #include "device_traits.hpp"
 #include "dispatch_table.hpp"
@@ -19,6 +20,7 @@
 #include "plan_view.hpp"
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
+#include "selection/problem_text.hpp"
 #include "selection/vocabulary.hpp"
 #include "tune_cache/cache_choice.hpp"
 #include "tune_cache/first_use.hpp"
@@ -40,12 +42,23 @@ Check cuda_check(const LaunchResult& result) {
                                               ", " + cudaGetErrorString(result.error)};
 }
 
-Request request_for(const flashdma_bwd_arguments& arguments) {
-  Request request;
+/// What is asked of selection, but for the GPU.
+Check take_request(const flashdma_bwd_arguments& arguments, Request& request) {
   request.problem = problem_of(arguments);
-  if (arguments.kernel != nullptr) request.kernel = arguments.kernel;
   request.table_only = (arguments.flags & FLASHDMA_BWD_FLAG_TABLE_ONLY) != 0;
-  return request;
+  if (arguments.kernel != nullptr) request.kernel = arguments.kernel;
+  if (arguments.schedule == nullptr) return {};
+  const auto number = static_cast<std::size_t>(arguments.schedule->kernel);
+  if (number >= dispatch_table().kernels.size())
+    return invalid("schedule.kernel is " + std::to_string(arguments.schedule->kernel) +
+                   ": this build has no such kernel; build the schedule with this library");
+  const std::string_view name = dispatch_table().kernels[number].name;
+  if (!request.kernel.empty() && request.kernel != name)
+    return invalid("kernel is `" + std::string(request.kernel) + "` and the schedule is of `" + std::string(name) +
+                   "`: build a schedule of that kernel, or leave one of both NULL");
+  request.scheduled = request.kernel.empty();
+  request.kernel = name;
+  return {};
 }
 
 /// A call on the current GPU, from its arguments to its kernel.
@@ -62,7 +75,16 @@ struct Prepared {
   std::size_t workspace_bytes() const {
     return backward_workspace_bytes(arguments, resolution.config, request.device, piece_steps);
   }
+  /// The same. Without queries, keys or heads there is nothing to schedule.
+  ScheduleShape schedule() const {
+    if (idle || arguments.plan == nullptr) return {};
+    return schedule_shape(arguments, resolution.config, request.device, piece_steps);
+  }
 };
+
+int piece_steps_of(const Request& request) {
+  return request.table_only ? 0 : environment().piece_steps;
+}
 
 /// All but the resolution.
 Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
@@ -70,9 +92,23 @@ Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
   call.idle = has_no_rows(call.arguments);
   if (call.idle) return {};
   call.arguments = without_idle_parts(call.arguments);
-  call.request = request_for(call.arguments);
-  if (!call.request.table_only) call.piece_steps = environment().piece_steps;
+  if (Check failure = take_request(call.arguments, call.request)) return failure;
+  call.piece_steps = piece_steps_of(call.request);
   return current_device_traits(call.request.device);
+}
+
+/// Whether a call is like the one that its schedule was built for.
+Check check_schedule_fits(const flashdma_bwd_arguments& a, const Request& request, const KernelConfig& config) {
+  if (a.schedule == nullptr) return {};
+  const ScheduleShape shape = schedule_shape(a, config, request.device, piece_steps_of(request));
+  if (a.schedule->call != shape.hash)
+    return invalid("schedule was built for a call that differs from this one (`" + problem_text(request.problem) +
+                   "`) in batch, heads, head dim, lengths, causality, window, offsets or plan, on another GPU or with "
+                   "other FLASHDMA_BWD_PIECE_STEPS: build it with the arguments of the call, or leave schedule NULL");
+  if (a.schedule->bytes < shape.bytes)
+    return invalid("schedule.bytes is " + std::to_string(a.schedule->bytes) + ": the schedule of such a call has " +
+                   std::to_string(shape.bytes) + " bytes; build it with flashdma_bwd_schedule_build");
+  return {};
 }
 
 Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
@@ -81,6 +117,7 @@ Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
   call.tuning = tuning();
   if (Check failure = choose_kernel(dispatch_table(), environment(), call.tuning, call.request, call.resolution))
     return failure;
+  if (Check failure = check_schedule_fits(call.arguments, call.request, call.resolution.config)) return failure;
   call.cache = call.resolution.cache;
   if (call.cache != CacheAnswer::not_asked) call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
   return {};
@@ -103,14 +140,28 @@ CallDescription description_of(const Prepared& call, std::size_t workspace_bytes
   return description;
 }
 
-/// The arguments of a plan's functions: with a mask, and without a plan.
+/// The arguments of a plan's functions: with a mask, and without a plan and what is made of one.
 Check plan_arguments(const flashdma_bwd_arguments* arguments, flashdma_bwd_arguments& of_mask) {
   if (arguments == nullptr || arguments->struct_size != sizeof(of_mask)) return check_problem(arguments);
   flashdma_bwd_arguments given = *arguments;
   given.plan = nullptr;
+  given.schedule = nullptr;
   if (Check failure = take_problem(&given, of_mask)) return failure;
   if (of_mask.mask.data == nullptr) return invalid("mask.data is NULL: a plan is made of a mask");
   return {};
+}
+
+/// A call whose schedule is asked for, from its arguments to its kernel.
+Check prepare_schedule(const flashdma_bwd_arguments* arguments, Prepared& call) {
+  if (arguments == nullptr || arguments->struct_size != sizeof(call.arguments)) return check_problem(arguments);
+  flashdma_bwd_arguments given = *arguments;
+  given.schedule = nullptr;
+  if (given.plan == nullptr) {
+    if (Check failure = check_problem(&given)) return failure;
+    return invalid("plan is NULL: a schedule is made of a plan; build that first");
+  }
+  if (Check failure = prepare_call(&given, call)) return failure;
+  return check_may_be_scheduled(given);
 }
 
 Check check_block(const char* what, const void* memory, std::size_t given, std::size_t needed) {
@@ -123,6 +174,14 @@ Check check_block(const char* what, const void* memory, std::size_t given, std::
     return Failure{FLASHDMA_BWD_WORKSPACE_TOO_SMALL, std::string(what) + " has " + std::to_string(given) +
                                                          " bytes: " + std::to_string(needed) + " are needed"};
   return {};
+}
+
+/// What check_block() found: a kernel that was chosen since the size was asked for may need more.
+Check told_of_tuning(const Prepared& call, Check failure) {
+  if (call.resolution.decision == Decision::cache)
+    failure->message += " by the kernel that " + decider_text(call.resolution) +
+                        " chose. Ask for the size again after the tuning was set";
+  return failure;
 }
 
 /// Copies a text into a field of fixed size. Of one that is too long the end is kept, which tells paths apart.
@@ -185,8 +244,12 @@ std::string explanation(const flashdma_bwd_arguments* arguments, const flashdma_
   if (const Check failure = take_problem(arguments, a)) return "the arguments are refused: " + failure->message + '\n';
   if (has_no_rows(a)) return "there are neither queries nor keys: no kernel is chosen\n";
   a = without_idle_parts(a);
-  Request request = request_for(a);
+  Request request;
+  if (const Check failure = take_request(a, request)) return "the arguments are refused: " + failure->message + '\n';
   if (const Check failure = device_traits(device, request.device)) return failure->message + '\n';
+  if (Resolution resolution; !choose_kernel(dispatch_table(), environment(), tuning(), request, resolution))
+    if (const Check failure = check_schedule_fits(a, request, resolution.config))
+      return "the arguments are refused: " + failure->message + '\n';
   return mask_text(a) + explain_choice(dispatch_table(), environment(), tuning(), request);
 }
 
@@ -268,12 +331,8 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
     if (Check failure = check_memory(call.arguments)) return failure;
     if (call.idle) return cuda_check(launch_without_rows(call.arguments, stream));
     std::size_t needed = call.workspace_bytes();
-    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed)) {
-      if (call.resolution.decision == Decision::cache)
-        failure->message += " by the kernel that " + decider_text(call.resolution) +
-                            " chose. Ask for the size again after the tuning was set";
-      return failure;
-    }
+    if (Check failure = check_block("workspace", workspace, workspace_bytes, needed))
+      return told_of_tuning(call, std::move(failure));
     if (call.cache == CacheAnswer::unknown) {
       if (Check failure = measure_first_use(call.tuning, dispatch_table(), environment(), call.request, call.arguments,
                                             workspace, workspace_bytes, stream, call.resolution))
@@ -345,6 +404,43 @@ flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* argument
   });
 }
 
+flashdma_bwd_code flashdma_bwd_schedule_size(const flashdma_bwd_arguments* arguments, size_t* bytes) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(bytes, "bytes")) return failure;
+    Prepared call;
+    if (Check failure = prepare_schedule(arguments, call)) return failure;
+    *bytes = call.schedule().bytes;
+    return {};
+  });
+}
+
+flashdma_bwd_code flashdma_bwd_schedule_build(const flashdma_bwd_arguments* arguments, void* memory, size_t bytes,
+                                              flashdma_bwd_stream stream, flashdma_bwd_schedule* schedule) {
+  return guarded([&]() -> Check {
+    if (Check failure = check_pointer(schedule, "schedule")) return failure;
+    Prepared call;
+    if (Check failure = prepare_schedule(arguments, call)) return failure;
+    const ScheduleShape shape = call.schedule();
+    if (Check failure = check_block("memory", memory, bytes, shape.bytes))
+      return told_of_tuning(call, std::move(failure));
+    flashdma_bwd_schedule built{};
+    built.struct_size = sizeof built;
+    built.building = arguments->plan->building;
+    built.memory = memory;
+    built.bytes = shape.bytes;
+    built.call = shape.hash;
+    if (!call.idle && call.arguments.plan != nullptr) {
+      const Resolution& resolution = call.resolution;
+      built.kernel = static_cast<std::int32_t>(resolution.kernel - dispatch_table().kernels.data());
+      if (Check failure = cuda_check(
+              build_schedule(call.arguments, resolution.config, call.request.device, call.piece_steps, memory, stream)))
+        return failure;
+    }
+    *schedule = built;
+    return {};
+  });
+}
+
 flashdma_bwd_code flashdma_bwd_plan_view(const flashdma_bwd_mask_plan* plan, flashdma_bwd_plan_parts* parts) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(parts, "parts")) return failure;
@@ -376,10 +472,13 @@ flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments, c
     flashdma_bwd_arguments a;
     if (Check failure = take_problem(arguments, a)) return failure;
     if (has_no_rows(a)) return unsupported("there are neither queries nor keys: no kernel is chosen");
-    Request request = request_for(without_idle_parts(a));
+    Request request;
+    a = without_idle_parts(a);
+    if (Check failure = take_request(a, request)) return failure;
     if (Check failure = device_traits(device, request.device)) return failure;
     Resolution resolution;
     if (Check failure = choose_kernel(dispatch_table(), environment(), tuning(), request, resolution)) return failure;
+    if (Check failure = check_schedule_fits(a, request, resolution.config)) return failure;
     *selection = {};
     selection->struct_size = sizeof(flashdma_bwd_selection);
     describe(request, resolution, *selection);

@@ -188,4 +188,33 @@ Check check_plan(const flashdma_bwd_arguments& a) {
   return {};
 }
 
+Check check_schedule(const flashdma_bwd_arguments& a) {
+  if (a.schedule == nullptr) return {};
+  const flashdma_bwd_schedule& schedule = *a.schedule;
+  if (schedule.struct_size != sizeof(flashdma_bwd_schedule))
+    return invalid(is("schedule.struct_size", schedule.struct_size) + "flashdma_bwd_schedule_build sets it to " +
+                   std::to_string(sizeof(flashdma_bwd_schedule)) + "; build the schedule with this library");
+  if (a.plan == nullptr)
+    return invalid("schedule is given and plan is NULL: give the plan that the schedule was built of, too");
+  if (Check failure = check_may_be_scheduled(a)) return failure;
+  if (schedule.building != a.plan->building)
+    return invalid("schedule is of another building of a plan: it was built of number " +
+                   std::to_string(schedule.building) + ", and plan.building is " + std::to_string(a.plan->building) +
+                   "; build a schedule of this plan, or leave schedule NULL");
+  if (schedule.bytes > 0 &&
+      (schedule.memory == nullptr || reinterpret_cast<std::uintptr_t>(schedule.memory) % 256 != 0))
+    return invalid(
+        "schedule.memory must be device memory that is 256-byte aligned, as it was for flashdma_bwd_schedule_build");
+  return {};
+}
+
+Check check_may_be_scheduled(const flashdma_bwd_arguments& a) {
+  if (a.cu_seqlens_q != nullptr)
+    return unsupported(
+        "a call of variable length has no schedule, for its lengths lie on the device; leave schedule NULL");
+  if ((a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0)
+    return unsupported("a deterministic call has no schedule; leave schedule NULL");
+  return {};
+}
+
 }  // namespace flashdma_bwd

@@ -17,6 +17,18 @@ Check override_error(std::string message) {
   return Failure{FLASHDMA_BWD_OVERRIDE_ERROR, std::move(message)};
 }
 
+/// Of whatever names a kernel.
+const char* name_of(Decision decision) {
+  switch (decision) {
+    case Decision::argument:
+      return "arguments.kernel";
+    case Decision::schedule:
+      return "arguments.schedule";
+    default:
+      return "FLASHDMA_BWD_KERNEL";
+  }
+}
+
 std::string capability_of(const DeviceTraits& device) {
   return "compute capability " + std::to_string(device.compute_capability / 10) + '.' +
          std::to_string(device.compute_capability % 10);
@@ -137,7 +149,7 @@ bool is_environment_row(const Environment& environment, const Row& row) {
 const char* deciding_place(const Resolution& resolution) {
   if (resolution.row != nullptr) return resolution.row->file.data();
   if (resolution.tuned != nullptr) return deciding_line(resolution) == 0 ? "first use" : resolution.cache_file;
-  return resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL";
+  return name_of(resolution.decision);
 }
 
 int deciding_line(const Resolution& resolution) {
@@ -155,8 +167,8 @@ Check resolve(const DispatchTable& table, const Environment& environment, const 
   if (!request.table_only && !environment.piece_steps_error.empty())
     return override_error(environment.piece_steps_error);
   if (!request.kernel.empty()) {
-    resolution.decision = Decision::argument;
-    return resolve_named(table, request, request.kernel, "arguments.kernel", resolution);
+    resolution.decision = request.scheduled ? Decision::schedule : Decision::argument;
+    return resolve_named(table, request, request.kernel, name_of(resolution.decision), resolution);
   }
   const std::span<const Row> rows = rows_for(table, environment, request);
   if (!request.table_only && environment.overrides_selection()) {
@@ -199,9 +211,9 @@ std::string explain_resolution(const DispatchTable& table, const Environment& en
     text += "rows of FLASHDMA_BWD_TABLE come before the built-in ones\n";
   switch (resolution.decision) {
     case Decision::argument:
+    case Decision::schedule:
     case Decision::environment_kernel:
-      text += std::string(resolution.decision == Decision::argument ? "arguments.kernel" : "FLASHDMA_BWD_KERNEL") +
-              " decides, no table is asked\n";
+      text += std::string(name_of(resolution.decision)) + " decides, no table is asked\n";
       if (!failure) text += "kernel: " + std::string(resolution.kernel->name) + '\n';
       break;
     case Decision::environment_architecture:

@@ -17,6 +17,7 @@ namespace flashdma_bwd {
 enum class Decision : std::uint8_t {
   table,
   argument,                  ///< flashdma_bwd_arguments.kernel
+  schedule,                  ///< flashdma_bwd_arguments.schedule, which is one kernel's
   environment_kernel,        ///< FLASHDMA_BWD_KERNEL
   environment_architecture,  ///< the rows of FLASHDMA_BWD_ARCH
   cache,                     ///< of measured choices, see tune_cache/cache_choice.hpp
@@ -35,7 +36,8 @@ struct TunedChoice;  // tune_cache/choice_table.hpp
 struct Request {
   Problem problem;
   DeviceTraits device;
-  std::string_view kernel;  ///< of the arguments; empty: none
+  std::string_view kernel;  ///< of the arguments, or of their schedule; empty: none
+  bool scheduled = false;   ///< `kernel` is the schedule's
   bool table_only = false;  ///< ignore the environment
 };
 

@@ -86,6 +86,12 @@ TEST_CASE("a plan that was timed shows its times, and no tiles where it counts n
   CHECK(contains(text, "\n  natural plan 0.2500 ms, backward with it 1.7500 ms\n"));
   CHECK(written(result)["plan"] ==
         nlohmann::json::parse(R"({"layout": "natural", "ms": 0.25, "planned_ms": 1.75, "masks": 2})"));
+  result.schedule_ms = 0.125;
+  CHECK(
+      contains(table({result}), "\n  natural plan 0.2500 ms, its schedule 0.1250 ms, backward with both 1.7500 ms\n"));
+  CHECK(written(result)["plan"] ==
+        nlohmann::json::parse(
+            R"({"layout": "natural", "ms": 0.25, "schedule_ms": 0.125, "planned_ms": 1.75, "masks": 2})"));
 }
 
 }  // namespace flashdma_bwd::bench

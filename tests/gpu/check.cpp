@@ -40,6 +40,13 @@ void check_run(Problem& problem, DeviceProblem& device, const Gradients& expecte
   CHECK(errors.largest() <= bar);
 }
 
+/// Of a process.
+std::size_t problems_checked = 0;
+
+bool may_be_scheduled(const Arguments& arguments) {
+  return arguments.cu_seqlens_q == nullptr && (arguments.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) == 0;
+}
+
 }  // namespace
 
 std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels, Inputs inputs, Plans plans) {
@@ -67,9 +74,17 @@ std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernel
     const Status plan = device.use_prebuilt_plan();
     INFO(plan.message());
     REQUIRE(plan.code() == FLASHDMA_BWD_OK);
-    check_run(problem, device, expected, names[i], own, text + " prebuilt_plan");
+    // Every other one with a schedule, too.
+    const bool scheduled = may_be_scheduled(arguments) && (i + problems_checked) % 2 == 0;
+    if (scheduled) {
+      const Status schedule = device.use_schedule();
+      INFO(schedule.message());
+      if (!schedule && (own || !not_runnable_here(schedule))) FAIL("no schedule");
+    }
+    check_run(problem, device, expected, names[i], own, text + (scheduled ? " prebuilt_schedule" : " prebuilt_plan"));
     device.use_mask();
   }
+  ++problems_checked;
   return asked_for;
 }
 

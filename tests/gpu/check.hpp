@@ -21,8 +21,8 @@ enum class Plans {
 };
 
 /// Computes the problem with the CPU backend once and with kernels, each with a plan that the call builds and, where
-/// there is a mask, with a prebuilt one. Checks that every element is written and nothing else is, that the errors stay
-/// below the bar, and that what no query or key takes part in is exactly 0.
+/// there is a mask, with a prebuilt one, every other time with a schedule of it. Checks that every element is written
+/// and nothing else is, that the errors stay below the bar, and that what no query or key takes part in is exactly 0.
 std::vector<std::string> check_problem(const ProblemSpec& spec, Kernels kernels = Kernels::every,
                                        Inputs inputs = Inputs::plain, Plans plans = Plans::of_the_call_and_prebuilt);
 

@@ -20,6 +20,13 @@ bool relocate(Pointer& pointer, const Buffer& buffer, std::byte* device) {
   return true;
 }
 
+/// Whether the canaries at a device address are all there.
+bool has_canaries(const std::byte* device) {
+  std::vector<std::byte> host(kCanaryBytes);
+  require_cuda(cudaMemcpy(host.data(), device, kCanaryBytes, cudaMemcpyDeviceToHost), "download");
+  return std::all_of(host.begin(), host.end(), [](std::byte b) { return b == kCanary; });
+}
+
 }  // namespace
 
 void require_cuda(cudaError_t error, const char* what) {
@@ -103,16 +110,15 @@ Status DeviceProblem::enqueue() {
 std::string DeviceProblem::finish() {
   if (const cudaError_t error = cudaStreamSynchronize(stream()); error != cudaSuccess)
     throw std::runtime_error(std::string("the backward failed on the device: ") + cudaGetErrorString(error));
-  std::vector<std::byte> after(kCanaryBytes);
-  require_cuda(cudaMemcpy(after.data(), workspace_.data() + workspace_bytes_, kCanaryBytes, cudaMemcpyDeviceToHost),
-               "download");
+  const bool workspace_kept = has_canaries(workspace_.data() + workspace_bytes_);
+  const bool schedule_kept = arguments_.schedule == nullptr || has_canaries(schedule_memory_.data() + schedule_.bytes);
   const std::vector<Buffer*> buffers = problem_.outputs();
   for (std::size_t i = 0; i < buffers.size(); ++i)
     require_cuda(
         cudaMemcpy(buffers[i]->bytes.data(), outputs_[i].data(), buffers[i]->bytes.size(), cudaMemcpyDeviceToHost),
         "download of an output");
-  if (std::any_of(after.begin(), after.end(), [](std::byte b) { return b != kCanary; }))
-    return "the workspace was written past its end";
+  if (!workspace_kept) return "the workspace was written past its end";
+  if (!schedule_kept) return "the schedule was written past its end";
   return problem_.damaged_canaries();
 }
 
@@ -135,7 +141,22 @@ Status DeviceProblem::use_prebuilt_plan() {
   return {};
 }
 
+Status DeviceProblem::use_schedule() {
+  std::size_t bytes = 0;
+  if (Status status = schedule_size(arguments_, bytes); !status) return status;
+  schedule_memory_ = DeviceMemory(bytes + kCanaryBytes);
+  require_cuda(cudaMemsetAsync(schedule_memory_.data(), static_cast<int>(kPoison), bytes, stream()),
+               "poisoning of the schedule");
+  require_cuda(cudaMemsetAsync(schedule_memory_.data() + bytes, static_cast<int>(kCanary), kCanaryBytes, stream()),
+               "canaries of the schedule");
+  if (Status status = schedule_build(arguments_, schedule_memory_.data(), bytes, stream(), schedule_); !status)
+    return status;
+  arguments_.schedule = &schedule_;
+  return {};
+}
+
 void DeviceProblem::use_mask() {
+  arguments_.schedule = nullptr;
   arguments_.plan = nullptr;
   arguments_.mask = mask_;
 }

@@ -71,6 +71,8 @@ class DeviceProblem {
 
   /// Builds a plan of the mask into poisoned memory and uses it from now on: the mask itself is out of reach then.
   Status use_prebuilt_plan();
+  /// Builds a schedule of that plan into poisoned memory, followed by canaries, and uses it from now on.
+  Status use_schedule();
   /// Back to the mask.
   void use_mask();
 
@@ -81,9 +83,10 @@ class DeviceProblem {
   std::vector<DeviceMemory> inputs_, outputs_;
   std::vector<LonelyMemory> lonely_inputs_;
   std::vector<std::vector<std::byte>> poison_;  ///< what each output holds before a run
-  DeviceMemory workspace_, plan_memory_;
+  DeviceMemory workspace_, plan_memory_, schedule_memory_;
   std::size_t workspace_bytes_ = 0;
   MaskPlan plan_{};
+  Schedule schedule_{};
   PairTensor mask_{};
 };
 

@@ -85,7 +85,7 @@ TEST_CASE("a captured backward replays", "[graph]") {
   }
 }
 
-TEST_CASE("a plan is built in the graph that uses it", "[graph]") {
+TEST_CASE("a plan and its schedule are built in the graph that uses them", "[graph]") {
   for (flashdma_bwd_mask_layout layout :
        {FLASHDMA_BWD_MASK_NATURAL, FLASHDMA_BWD_MASK_COMPACTED, FLASHDMA_BWD_MASK_REORDERED}) {
     ProblemSpec spec = problems()[1];
@@ -101,16 +101,31 @@ TEST_CASE("a plan is built in the graph that uses it", "[graph]") {
     REQUIRE(plan_size(arguments, plan_bytes).code() == FLASHDMA_BWD_OK);
     DeviceMemory plan_memory(plan_bytes);
     MaskPlan plan{};
+    // Once outside of the graph, so that there is a plan whose schedule's size can be asked for.
+    REQUIRE(plan_build(arguments, plan_memory.data(), plan_bytes, device.stream(), plan).code() == FLASHDMA_BWD_OK);
+    device.arguments().plan = &plan;
+    device.arguments().mask = {};
+    std::size_t schedule_bytes = 0;
+    REQUIRE(schedule_size(device.arguments(), schedule_bytes).code() == FLASHDMA_BWD_OK);
+    DeviceMemory schedule_memory(schedule_bytes);
+    Schedule schedule{};
     REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
     Graph graph(device.stream(), [&] {
       if (Status status = plan_build(arguments, plan_memory.data(), plan_bytes, device.stream(), plan); !status)
         return status;
-      device.arguments().plan = &plan;
-      device.arguments().mask = {};
-      return device.enqueue();
+      if (Status status =
+              schedule_build(device.arguments(), schedule_memory.data(), schedule_bytes, device.stream(), schedule);
+          !status)
+        return status;
+      device.arguments().schedule = &schedule;
+      Status status = device.enqueue();
+      device.arguments().schedule = nullptr;  // whose canaries are none of this problem's
+      return status;
     });
     for (int replay = 0; replay < 2; ++replay) {
       require_cuda(cudaMemsetAsync(plan_memory.data(), 0xff, plan_bytes, device.stream()), "poisoning of the plan");
+      require_cuda(cudaMemsetAsync(schedule_memory.data(), 0xff, schedule_bytes, device.stream()),
+                   "poisoning of the schedule");
       REQUIRE(device.prepare_buffers().code() == FLASHDMA_BWD_OK);
       graph.launch(device.stream());
       CHECK(device.finish() == "");

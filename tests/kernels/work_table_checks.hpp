@@ -19,6 +19,7 @@ namespace flashdma_bwd {
 
 inline void write_work_table(const BackwardParameters p) {
   WorkTableWriter table(p);
+  table.clear_arrivals();
   table.clear_slots();
   table.run();
 }

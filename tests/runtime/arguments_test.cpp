@@ -35,6 +35,12 @@ TEST_CASE("every pointer that receives or gives something must be there") {
   CHECK(message_of(flashdma_bwd_plan_size(&arguments, nullptr)).find("bytes is NULL") == 0);
   CHECK(message_of(flashdma_bwd_plan_build(&arguments, nullptr, 0, nullptr, nullptr)).find("plan is NULL") == 0);
   CHECK(message_of(flashdma_bwd_plan_build(nullptr, nullptr, 0, nullptr, &plan)).find("arguments is NULL") == 0);
+  Schedule schedule{};
+  CHECK(message_of(flashdma_bwd_schedule_size(&arguments, nullptr)).find("bytes is NULL") == 0);
+  CHECK(message_of(flashdma_bwd_schedule_build(&arguments, nullptr, 0, nullptr, nullptr)).find("schedule is NULL") ==
+        0);
+  CHECK(message_of(flashdma_bwd_schedule_build(nullptr, nullptr, 0, nullptr, &schedule)).find("arguments is NULL") ==
+        0);
   CHECK(message_of(flashdma_bwd_select(&arguments, nullptr, nullptr)).find("selection is NULL") == 0);
   flashdma_bwd_plan_parts parts{};
   flashdma_bwd_plan_summary summary{};

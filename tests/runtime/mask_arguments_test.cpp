@@ -351,6 +351,47 @@ TEST_CASE("a plan serves calls with its mask, whatever layout was asked for when
   check_selected(a);
 }
 
+TEST_CASE("a schedule must be of the call's plan, and of a kernel of this build") {
+  alignas(256) static char memory[256];
+  const auto with_schedule = [](auto change, Code code, const std::string& part) {
+    Arguments a = small_shape();
+    MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_NATURAL, memory);
+    plan.building = 7;
+    a.plan = &plan;
+    Schedule schedule{sizeof schedule, 0, plan.building, 0, memory, sizeof memory};
+    a.schedule = &schedule;
+    change(a, schedule);
+    Selection selection{};
+    const Status status = select(a, selection, &kH100);
+    INFO(part << ": " << status.message());
+    CHECK(status.code() == code);
+    CHECK(status.message().find(part) != std::string::npos);
+    CHECK(explain(a, &kH100).find("the arguments are refused: " + status.message()) != std::string::npos);
+  };
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.struct_size = 8; }, kInvalid,
+                "schedule.struct_size is 8");
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.building = 8; }, kInvalid,
+                "it was built of number 8, and plan.building is 7");
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.memory = memory + 16; }, kInvalid, "256-byte aligned");
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.memory = nullptr; }, kInvalid, "schedule.memory");
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.kernel = -1; }, kInvalid, "schedule.kernel is -1");
+  with_schedule([](Arguments&, Schedule& schedule) { schedule.kernel = 1 << 20; }, kInvalid,
+                "schedule.kernel is 1048576");
+  // A build without kernels has no number 0 either.
+  if (flashdma_bwd_kernel_count() > 0)
+    with_schedule([](Arguments& a, Schedule&) { a.kernel = "fastest"; }, kInvalid, "kernel is `fastest`");
+  with_schedule([](Arguments& a, Schedule&) { a.plan = nullptr; }, kInvalid, "plan is NULL");
+  with_schedule([](Arguments& a, Schedule&) { a.flags |= FLASHDMA_BWD_FLAG_DETERMINISTIC; }, FLASHDMA_BWD_UNSUPPORTED,
+                "a deterministic call has no schedule");
+  with_schedule(
+      [](Arguments& a, Schedule&) {
+        a.cu_seqlens_q = a.cu_seqlens_k = reinterpret_cast<const std::int32_t*>(memory);
+        a.total_q = kBatch * kQueries;
+        a.total_k = kBatch * kKeys;
+      },
+      FLASHDMA_BWD_UNSUPPORTED, "a call of variable length has no schedule");
+}
+
 TEST_CASE("a plan of no bytes needs no memory") {
   Arguments a = small_shape();
   MaskPlan plan = plan_of(FLASHDMA_BWD_LAYOUT_NATURAL, nullptr);

@@ -22,11 +22,12 @@
  * must stay as it is until the stream has passed the call, and as long as a graph that captured it is replayed.
  * Backwards that may run at the same time need a workspace each. Structs are plain values with their size in
  * struct_size, which must be this library's: flashdma_bwd_arguments_init and flashdma_bwd_tuning_init set it,
- * flashdma_bwd_plan_build sets a plan's, and in all others the caller sets it to sizeof.
- * Every function that can fail returns a flashdma_bwd_code and leaves a message for flashdma_bwd_last_message(). Beside
- * the codes that it names it returns UNSUPPORTED where the host has run out of memory or threads.
- * No function throws, aborts, allocates device memory or synchronises, but for a backward that measures, which the
- * caller must have asked for: see FLASHDMA_BWD_TUNE_FIRST_USE. All are safe to call from many threads at once.
+ * flashdma_bwd_plan_build sets a plan's and flashdma_bwd_schedule_build a schedule's, and in all others the caller sets
+ * it to sizeof. Every function that can fail returns a flashdma_bwd_code and leaves a message for
+ * flashdma_bwd_last_message(). Beside the codes that it names it returns UNSUPPORTED where the host has run out of
+ * memory or threads. No function throws, aborts, allocates device memory or synchronises, but for a backward that
+ * measures, which the caller must have asked for: see FLASHDMA_BWD_TUNE_FIRST_USE. All are safe to call from many
+ * threads at once.
  *
  * Variables of the environment (FLASHDMA_BWD_*) are read once, when the library first needs them. FLASHDMA_BWD_LOG is
  * off, warning (the default) or info: what the library has to say goes to the standard error output.
@@ -168,10 +169,27 @@ typedef struct flashdma_bwd_mask_plan {
    * the arguments that the plan was built with hide them, and those of a call must hide them, too; a call that hides
    * more is a little slower. Without such limits, or with variable length, the plan holds all pairs: -2^30 ... 2^30. */
   int64_t lowest_offset, highest_offset;
-  int64_t rows;     /**< of the mask, as given; 1 of seqlen_q rows that a stride of 0 broadcasts */
-  int32_t encoding; /**< of the mask: flashdma_bwd_mask_encoding */
-  int32_t reserved; /**< 0 */
+  int64_t rows;      /**< of the mask, as given; 1 of seqlen_q rows that a stride of 0 broadcasts */
+  int32_t encoding;  /**< of the mask: flashdma_bwd_mask_encoding */
+  int32_t reserved;  /**< 0 */
+  uint64_t building; /**< a number that no other building of a plan has */
 } flashdma_bwd_mask_plan;
+
+/** What a call finds out of its plan before its main kernel: the tiles of queries that each tile of keys visits, and
+ * which CTA takes what. Built once by flashdma_bwd_schedule_build, usable by any number of calls that have the same
+ * plan and are alike in batch, heads, head dim, lengths, causality, window and offsets, in data type and kind of bias
+ * and in having a softcap, on GPUs of the same kind; they run its kernel, and others are refused. Tensors, strides and
+ * scale may differ, but that a kernel which copies a tile bias must be able to copy each. It refers to caller-owned
+ * device memory, and is of one building of a plan: a graph that builds a plan each time it is replayed must build the
+ * schedule, too, since the host does not see that it was replayed. */
+typedef struct flashdma_bwd_schedule {
+  uint32_t struct_size;
+  int32_t kernel;    /**< flashdma_bwd_kernel_name knows it; a number of this build */
+  uint64_t building; /**< of the plan */
+  uint64_t call;     /**< a hash of what calls must have in common */
+  void* memory;      /**< device; may be NULL where a schedule has 0 bytes */
+  size_t bytes;
+} flashdma_bwd_schedule;
 
 /** What 64 keys of a reordered plan span, an atom of them: keys 64 k ... 64 k + 63 of its order. */
 typedef struct flashdma_bwd_key_range {
@@ -289,6 +307,8 @@ typedef struct flashdma_bwd_arguments {
   uint16_t mask_block_q, mask_block_k;
   uint64_t tag;       /**< the caller's name for this problem: hooks report it, nothing else reads it */
   const char* kernel; /**< canonical name of the kernel to use instead of the table's choice; NULL: the table */
+  /** NULL: made in the workspace. Else one of this plan and of a call like this one, whose kernel decides. */
+  const flashdma_bwd_schedule* schedule;
 } flashdma_bwd_arguments;
 
 /** What selection decided. Strings are static or owned by the library for its lifetime. */
@@ -377,6 +397,20 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_plan_summarize(const flashdma_bw
                                                                const flashdma_bwd_key_order* orders,
                                                                flashdma_bwd_plan_summary* summary);
 
+/** Device bytes of the schedule of a call with arguments->plan: 4 for each tile of keys and tile of queries of batch x
+ * the plan's heads, beside which the others are few: some 50 for each item, a tile of keys of heads that share it, and
+ * some 400 for each CTA that runs at once. Sequences must be of fixed length, and the call not deterministic. Arguments
+ * as in the call, but for the schedule. Ask again after flashdma_bwd_set_tuning.
+ * \return as flashdma_bwd_workspace_size. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_schedule_size(const flashdma_bwd_arguments* arguments, size_t* bytes);
+/** Enqueues the building of a schedule in `memory` (256-byte aligned; may be NULL where 0 bytes are needed) and fills
+ * *schedule, which may be used at once by work on the same stream, and on others when they have waited for an event
+ * behind the building. A plan that is built anew needs a new one; both can be captured in a graph. \return as
+ * flashdma_bwd_workspace_size, or WORKSPACE_TOO_SMALL. */
+FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_schedule_build(const flashdma_bwd_arguments* arguments, void* memory,
+                                                               size_t bytes, flashdma_bwd_stream stream,
+                                                               flashdma_bwd_schedule* schedule);
+
 /** What would run on the current device (device == NULL) or on another.
  * \return as flashdma_bwd_workspace_size. */
 FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_arguments* arguments,
@@ -393,9 +427,9 @@ FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* argum
  * tables go by: data type, head dim, batch, heads, lengths, bias, mask with its layout and density, causality, softcap
  * and determinism. It does not matter whether sequences are packed, or which outputs are asked for.
  *
- * arguments.kernel, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH and rows of FLASHDMA_BWD_TABLE go before the cache, and
- * FLASHDMA_BWD_FLAG_TABLE_ONLY goes without it. flashdma_bwd_select and flashdma_bwd_explain say when it decided, and
- * by which line. */
+ * arguments.kernel or a schedule's, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH and rows of FLASHDMA_BWD_TABLE go before the
+ * cache, and FLASHDMA_BWD_FLAG_TABLE_ONLY goes without it. flashdma_bwd_select and flashdma_bwd_explain say when it
+ * decided, and by which line. */
 typedef enum flashdma_bwd_tune_mode {
   /** The tables decide. What costs nothing else: a backward reads one word, with a relaxed atomic load. */
   FLASHDMA_BWD_TUNE_OFF = 0,
@@ -494,8 +528,9 @@ typedef struct flashdma_bwd_call_report {
   const char* problem;    /**< such as "bf16 d=128 b=1 h=16 hk=4 sq=8192 sk=8192 causal", a line of a problem file */
   uint64_t tag;           /**< of the arguments */
   const char* kernel;     /**< canonical name of the configuration */
-  const char* row_file;   /**< the table; or what named the kernel: "arguments.kernel", "FLASHDMA_BWD_KERNEL"; or the
-                             cache of measured choices, "first use" for a choice that is in memory only */
+  const char* row_file;   /**< the table; or what named the kernel: "arguments.kernel", "arguments.schedule",
+                             "FLASHDMA_BWD_KERNEL"; or the cache of measured choices, "first use" for a choice that is
+                             in memory only */
   int32_t row_line;       /**< of row_file; 0 where that has no lines */
   int32_t tier;           /**< as in flashdma_bwd_selection */
   size_t workspace_bytes; /**< that the call needs */

@@ -18,6 +18,7 @@ using Code = flashdma_bwd_code;
 using Tensor = flashdma_bwd_tensor;
 using PairTensor = flashdma_bwd_pair_tensor;
 using MaskPlan = flashdma_bwd_mask_plan;
+using Schedule = flashdma_bwd_schedule;
 using PlanParts = flashdma_bwd_plan_parts;
 using PlanSummary = flashdma_bwd_plan_summary;
 using Selection = flashdma_bwd_selection;
@@ -95,6 +96,17 @@ inline Status plan_view(const MaskPlan& plan, PlanParts& parts) {
 inline Status plan_summarize(const MaskPlan& plan, const flashdma_bwd_key_order* orders, PlanSummary& summary) {
   summary.struct_size = sizeof(PlanSummary);
   return detail::status(flashdma_bwd_plan_summarize(&plan, orders, &summary));
+}
+
+/// Device bytes of the schedule of a call with `arguments.plan`.
+inline Status schedule_size(const Arguments& arguments, std::size_t& bytes) {
+  return detail::status(flashdma_bwd_schedule_size(&arguments, &bytes));
+}
+
+/// Enqueues the building of a schedule in caller-owned device memory.
+inline Status schedule_build(const Arguments& arguments, void* memory, std::size_t bytes, Stream stream,
+                             Schedule& schedule) {
+  return detail::status(flashdma_bwd_schedule_build(&arguments, memory, bytes, stream, &schedule));
 }
 
 /// What would run on the current device, or on `device`.

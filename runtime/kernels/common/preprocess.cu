@@ -183,16 +183,17 @@ __device__ __forceinline__ void preprocess_block(const BackwardParameters& p, in
 /// work table needs.
 constexpr int kBlocks = 5;
 
-/// The main kernel's tickets begin anew. `kTable`: the first block writes the work table of the main kernel, which
-/// takes longer than a block of rows.
+/// The main kernel's tickets begin anew, and what the pieces of items count. `kTable`: the first block writes the work
+/// table of the main kernel, which takes longer than a block of rows.
 template <DataType Type, class Shares, bool kTable>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     preprocess_kernel(const __grid_constant__ BackwardParameters p, int bucket) {
   let_successor_launch();
   if (p.ticket != nullptr && blockIdx.x == 0 && threadIdx.x == 0) *p.ticket = 0;
+  static_assert(kThreads == kTableThreads);
   if constexpr (kTable) {
-    static_assert(kThreads == kTableThreads);
     if (blockIdx.x == 0) {
+      WorkTableWriter(p).clear_arrivals();
       WorkTableWriter(p).clear_slots();
       wait_for_predecessor();  // for the lists that the table is made of
       WorkTableWriter(p).run();
@@ -201,8 +202,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   if (Shares::blocks(p) != 0)
     preprocess_block<Type, Shares>(p, bucket, static_cast<int>(blockIdx.x) - (kTable ? 1 : 0));
-  // So that this kernel is not done before its predecessor, for which the next one does not wait.
-  if (!kTable && blockIdx.x == 0) wait_for_predecessor();
+  if (!kTable && blockIdx.x == 0) {
+    if (p.piece_arrivals != nullptr) WorkTableWriter(p).clear_arrivals();
+    // So that this kernel is not done before its predecessor, for which the next one does not wait.
+    wait_for_predecessor();
+  }
 }
 
 template <DataType Type, class Shares>
@@ -214,7 +218,8 @@ cudaError_t launch_preprocess(const BackwardParameters& p, int bucket, Preproces
   if (p.work != nullptr && part != PreprocessPart::rows)
     return launch_kernel(preprocess_kernel<Type, Shares, true>, Grid(blocks + 1).launched_early(early), kThreads, 0,
                          stream, p, bucket);
-  if (part == PreprocessPart::table || (blocks == 0 && p.ticket == nullptr)) return cudaSuccess;
+  if (part == PreprocessPart::table || (blocks == 0 && p.ticket == nullptr && p.piece_arrivals == nullptr))
+    return cudaSuccess;
   return launch_kernel(preprocess_kernel<Type, Shares, false>, Grid(std::max(blocks, 1u)).launched_early(early),
                        kThreads, 0, stream, p, bucket);
 }

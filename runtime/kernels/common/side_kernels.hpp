@@ -7,9 +7,9 @@
 
 namespace flashdma_bwd {
 
-/// What comes before the main kernel: D = rowsum(dO O) and LSE in log2 into padded scratch and zeros into the dQ
-/// scratch, which need the call's inputs only (rows); and the main kernel's work table where there is one, which needs
-/// the tile lists.
+/// What comes before the main kernel: D = rowsum(dO O) and LSE in log2 into padded scratch, zeros into the dQ scratch
+/// and into what the pieces of items count, which need the call's inputs only (rows); and the main kernel's work table
+/// where there is one, which needs the tile lists.
 enum class PreprocessPart : std::uint8_t { all, rows, table };
 
 /// `beside_predecessor`: the kernel before in the stream is one of a chain (launch_order.cuh), beside which this one

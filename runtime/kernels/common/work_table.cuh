@@ -174,11 +174,15 @@ class WorkTableWriter {
   __device__ explicit WorkTableWriter(const BackwardParameters& parameters)
       : p(parameters), items_(parameters.items - parameters.whole_items), thread_(static_cast<int>(threadIdx.x)) {}
 
-  /// What needs no list.
-  __device__ void clear_slots() const {
+  /// For each call, whoever wrote the table.
+  __device__ void clear_arrivals() const {
 #pragma unroll 1
     for (std::int64_t i = thread_; i < std::int64_t{p.piece_slots} * kPieceParts; i += kTableThreads)
       p.piece_arrivals[i] = 0;
+  }
+
+  /// What needs no list.
+  __device__ void clear_slots() const {
 #pragma unroll 1
     for (int i = thread_; i < later_slots(p); i += kTableThreads) p.slot_entries[i] = -1;
   }

@@ -7,6 +7,7 @@
 
 #include "common/fragments.hpp"
 #include "common/visibility.hpp"
+#include "launch/schedule.hpp"
 #include "launch/split.hpp"
 #include "launch/workspace_parts.hpp"
 
@@ -334,6 +335,11 @@ Call lay_out(const flashdma_bwd_arguments& a, const KernelConfig& config, const 
     p.d_q_turns =
         workspace.take<std::int32_t>(a.heads * p.scratch_rows / (config.tile.cta_pair ? kPairTurnRows : kTurnRows));
   call.cleared_end = workspace.used();
+  if (a.schedule != nullptr) {
+    WorkspaceParts parts(a.schedule->memory);
+    take_schedule(p, parts);
+    call.scheduled = true;
+  }
   prepare_items(p);
   call.bytes = std::max(workspace.used(), kWorkspaceAlignment);
   return call;

@@ -25,6 +25,7 @@ struct Call {
   MaskShape mask;
   std::byte* plan = nullptr;                     ///< of the mask: the caller's, or in the workspace
   const std::int32_t* unclipped_keys = nullptr;  ///< of a packed batch's reordered plan, which each call clips
+  bool scheduled = false;                        ///< the caller has given the tile lists and the work table
   BiasGradientOutput bias_output;
   float* bias_scratch = nullptr;  ///< what is reduced into bias_output, or nullptr: the kernel writes it
   PairShape bias_scratch_shape;

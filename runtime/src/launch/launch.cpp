@@ -1,12 +1,16 @@
-// One backward pass as a chain of kernels, and the building of a plan.
+// One backward pass as a chain of kernels, and the building of a plan and of a schedule.
 #include "launch/launch.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <flashdma_bwd/kernel_resources.hpp>
 
 #include "common/side_kernels.hpp"
 #include "launch/call.hpp"
 #include "launch/call_mask.hpp"
 #include "launch/chain.hpp"
+#include "launch/schedule.hpp"
+#include "number_hash.hpp"
 #include "plan/mask_plan.hpp"
 
 namespace flashdma_bwd {
@@ -25,6 +29,13 @@ bool leaves_bias_gradient(const Call& call, const KernelConfig& config) {
   // Without a work table a CTA that copies clears where no step goes.
   return !copies_bias(config.tile.family, config.bias) || p.work != nullptr || p.items == 0 ||
          p.bias_gradient != BiasGradient::store_16bit;
+}
+
+/// Tells one building of a plan from all others, of other processes and other copies of the library, too.
+std::uint64_t next_building() {
+  static std::atomic<std::uint64_t> buildings{0};
+  static const auto start = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return number_hash({start, reinterpret_cast<std::uintptr_t>(&buildings), ++buildings});
 }
 
 /// What need not be cleared then.
@@ -71,13 +82,14 @@ LaunchResult launch_backward(const flashdma_bwd_arguments& arguments, const Kern
   if (chain.ok() && call.unclipped_keys != nullptr)
     chain.run("kernel that clips the keys",
               clip_keys(p, call.unclipped_keys, const_cast<std::int32_t*>(p.active_keys), stream));
-  const bool lists = p.list_entries != nullptr && p.items > 0;
+  const bool lists = p.list_entries != nullptr && p.items > 0 && !call.scheduled;
   if (chain.ok() && lists) chain.run("tile list kernel", build_tile_lists(p, tile.block_m, tile.block_n, stream));
   // Ranks are made by a kernel behind that of the lists.
   const bool after_lists = lists && p.list_ranks == nullptr;
-  if (chain.ok())
-    chain.run("preprocess kernel",
-              preprocess(p, head_dim, beside_plan ? PreprocessPart::table : PreprocessPart::all, after_lists, stream));
+  const PreprocessPart part = call.scheduled ? PreprocessPart::rows
+                              : beside_plan  ? PreprocessPart::table
+                                             : PreprocessPart::all;
+  if (chain.ok()) chain.run("preprocess kernel", preprocess(p, head_dim, part, after_lists, stream));
   if (chain.ok() && is_packed(arguments))
     chain.run("kernel that clears the packed tails",
               clear_packed_tails(p, arguments.total_q, arguments.total_k, stream));
@@ -138,6 +150,30 @@ LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, const Devi
   const Limits limits = shape.layout == KeyLayout::compacted ? Limits() : mask_limits(arguments);
   plan->lowest_offset = limits.low;
   plan->highest_offset = limits.high;
+  plan->building = next_building();
+  return chain.result();
+}
+
+ScheduleShape schedule_shape(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                             const DeviceTraits& device, int piece_steps) {
+  BackwardParameters p = lay_out(arguments, config, device, piece_steps, nullptr).parameters;
+  WorkspaceParts parts(nullptr);
+  take_schedule(p, parts);
+  return {parts.used(), schedule_hash(p)};
+}
+
+LaunchResult build_schedule(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                            const DeviceTraits& device, int piece_steps, void* memory, cudaStream_t stream) {
+  // Whoever writes the table asks whether parts of a workspace are there, of which it has none but its own.
+  BackwardParameters p = lay_out(arguments, config, device, piece_steps, memory).parameters;
+  p.ticket = nullptr;
+  WorkspaceParts parts(memory);
+  p.piece_arrivals = take_schedule(p, parts);
+  Chain chain;
+  const bool lists = p.list_entries != nullptr;
+  if (lists) chain.run("tile list kernel", build_tile_lists(p, config.tile.block_m, config.tile.block_n, stream));
+  // Beside another kernel it would write to what an earlier call may still read.
+  if (chain.ok()) chain.run("work table kernel", preprocess(p, config.head_dim, PreprocessPart::table, lists, stream));
   return chain.result();
 }
 

@@ -1,4 +1,4 @@
-// One backward pass as a chain of kernels, and the building of a plan.
+// One backward pass as a chain of kernels, and the building of a plan and of a schedule.
 //
 // Arguments have been validated. Nothing here allocates or synchronises.
 #pragma once
@@ -7,6 +7,7 @@
 #include <flashdma_bwd/flashdma_bwd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <flashdma_bwd/kernel_table.hpp>
 
 #include "common/kernel_entry.hpp"
@@ -39,5 +40,18 @@ std::size_t mask_plan_bytes(const flashdma_bwd_arguments& arguments);
 /// `early_launches`: this GPU runs kernels of sm90, which may be launched before their predecessors are done.
 LaunchResult build_mask_plan(const flashdma_bwd_arguments& arguments, const DeviceTraits& device, bool early_launches,
                              void* memory, std::size_t bytes, cudaStream_t stream, flashdma_bwd_mask_plan* plan);
+
+/// The schedule of a call with a plan and fixed lengths that is not deterministic.
+struct ScheduleShape {
+  std::size_t bytes = 0;   ///< a multiple of 256
+  std::uint64_t hash = 0;  ///< of everything that it depends on beside its plan
+};
+
+/// `piece_steps`: as backward_workspace_bytes() takes it.
+ScheduleShape schedule_shape(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                             const DeviceTraits& device, int piece_steps);
+
+LaunchResult build_schedule(const flashdma_bwd_arguments& arguments, const KernelConfig& config,
+                            const DeviceTraits& device, int piece_steps, void* memory, cudaStream_t stream);
 
 }  // namespace flashdma_bwd

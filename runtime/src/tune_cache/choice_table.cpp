@@ -3,19 +3,13 @@
 
 #include <string_view>
 
+#include "number_hash.hpp"
 #include "selection/problem_text.hpp"
 
 namespace flashdma_bwd {
 namespace {
 
 constexpr std::size_t kFirstSlots = 64;
-
-/// The finaliser of splitmix64: every bit of the input goes into every bit of the output.
-constexpr std::uint64_t mixed(std::uint64_t z) {
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
 
 /// FNV-1a.
 std::uint64_t text_hash(std::string_view text, std::uint64_t hash) {
@@ -31,19 +25,16 @@ std::uint64_t choice_hash(const TunedChoice& choice) {
 }  // namespace
 
 std::uint64_t problem_hash(const Problem& p) noexcept {
-  std::uint64_t hash = 0;
-  for (const std::uint64_t number :
-       {static_cast<std::uint64_t>(p.data_type) | static_cast<std::uint64_t>(p.bias) << 8 |
-            static_cast<std::uint64_t>(p.layout) << 16 | static_cast<std::uint64_t>(p.bias_copies) << 24 |
-            static_cast<std::uint64_t>(p.softcap) << 25 | static_cast<std::uint64_t>(p.causal) << 26 |
-            static_cast<std::uint64_t>(p.deterministic) << 27 | static_cast<std::uint64_t>(p.masked) << 28 |
-            static_cast<std::uint64_t>(static_cast<unsigned>(p.head_dim)) << 32,
-        static_cast<std::uint64_t>(p.mask_density), static_cast<std::uint64_t>(p.batch),
-        static_cast<std::uint64_t>(p.heads), static_cast<std::uint64_t>(p.heads_kv),
-        static_cast<std::uint64_t>(p.seqlen_q), static_cast<std::uint64_t>(p.seqlen_k),
-        static_cast<std::uint64_t>(p.window)})
-    hash = mixed((hash + 0x9e3779b97f4a7c15u) ^ number);
-  return hash;
+  return number_hash({static_cast<std::uint64_t>(p.data_type) | static_cast<std::uint64_t>(p.bias) << 8 |
+                          static_cast<std::uint64_t>(p.layout) << 16 | static_cast<std::uint64_t>(p.bias_copies) << 24 |
+                          static_cast<std::uint64_t>(p.softcap) << 25 | static_cast<std::uint64_t>(p.causal) << 26 |
+                          static_cast<std::uint64_t>(p.deterministic) << 27 |
+                          static_cast<std::uint64_t>(p.masked) << 28 |
+                          static_cast<std::uint64_t>(static_cast<unsigned>(p.head_dim)) << 32,
+                      static_cast<std::uint64_t>(p.mask_density), static_cast<std::uint64_t>(p.batch),
+                      static_cast<std::uint64_t>(p.heads), static_cast<std::uint64_t>(p.heads_kv),
+                      static_cast<std::uint64_t>(p.seqlen_q), static_cast<std::uint64_t>(p.seqlen_k),
+                      static_cast<std::uint64_t>(p.window)});
 }
 
 ChoiceTable::ChoiceTable() {

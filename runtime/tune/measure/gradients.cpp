@@ -118,6 +118,7 @@ std::string reference_gradients(const Arguments& arguments, GradientSample& samp
   copies.make(host.d_bias.data, extent_of(host.d_bias).bytes());
   if (!copies.error().empty()) return copies.error();
   host.plan = nullptr;
+  host.schedule = nullptr;
   host.kernel = nullptr;
   if (const Status status = backward_reference(host); !status) return "the CPU backend: " + status.message();
   sample.tensors.clear();

@@ -17,6 +17,7 @@ void set_mask(const Problem& problem, ProblemShape& shape) {
   const double density = problem.mask_density / 1000.0;
   shape.options.mask_density = std::max(problem.mask_density, 1);  // as a caller says it, whose 0 is unknown
   shape.options.reuse_plan = true;
+  shape.options.schedule = false;  // a table decides for calls without one
   p.keep_probability = density;
   if (problem.layout == KeyLayout::compacted) {
     p.mask = bench::MaskShape::keys;
