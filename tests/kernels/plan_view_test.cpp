@@ -22,7 +22,8 @@ class HostPlan {
   HostPlan(std::int32_t layout, std::size_t bytes, std::int64_t rows) : memory_((bytes + 256) / 8, ~std::uint64_t{0}) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
     begin_ = reinterpret_cast<std::byte*>((address + 255) / 256 * 256);
-    plan_ = {sizeof plan_, layout, kBatch, kHeads, kQueries, kKeys, begin_, bytes, -kUnlimited, kUnlimited, rows, 0, 0};
+    plan_ = {sizeof plan_, layout,      kBatch,     kHeads, kQueries, kKeys, begin_,
+             bytes,        -kUnlimited, kUnlimited, rows,   0,        0,     0};
   }
   std::byte* at(std::size_t offset) { return begin_ + offset; }
   const flashdma_bwd_mask_plan& plan() const { return plan_; }
@@ -181,7 +182,7 @@ TEST_CASE("plans that cannot be, and orders that no plan has, are refused") {
   const std::size_t bytes = reordered_plan_layout(1, kQueries, kKeys).bytes;
   const flashdma_bwd_mask_plan good{
       sizeof good, FLASHDMA_BWD_LAYOUT_REORDERED, 1, 1, kQueries, kKeys, memory, bytes, -kUnlimited, kUnlimited,
-      kQueries,    FLASHDMA_BWD_ENCODING_BITS,    0};
+      kQueries,    FLASHDMA_BWD_ENCODING_BITS,    0, 0};
   const flashdma_bwd_key_order order{kKeys, 1, 9, 9};
   const auto refused = [&](auto change, flashdma_bwd_code code, const std::string& part) {
     flashdma_bwd_mask_plan plan = good;
@@ -221,7 +222,7 @@ TEST_CASE("a plan of no bytes has no memory and no parts") {
   for (const std::int32_t layout :
        {FLASHDMA_BWD_LAYOUT_NATURAL, FLASHDMA_BWD_LAYOUT_COMPACTED, FLASHDMA_BWD_LAYOUT_REORDERED}) {
     const flashdma_bwd_mask_plan plan{sizeof plan, layout,      0,          2,        kQueries, kKeys, nullptr,
-                                      0,           -kUnlimited, kUnlimited, kQueries, 0,        0};
+                                      0,           -kUnlimited, kUnlimited, kQueries, 0,        0,     0};
     flashdma_bwd_plan_parts parts{};
     REQUIRE(!view_plan(&plan, parts));
     CHECK((parts.words == nullptr && parts.classes == nullptr && parts.keys == nullptr && parts.orders == nullptr));
