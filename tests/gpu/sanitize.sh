@@ -14,7 +14,7 @@
 set -euo pipefail
 
 known_tools=(memcheck racecheck synccheck)
-known_groups=(rows masks compact-masks layouts varlen gqa items pieces bias tile-bias softcap window strides shapes ends deterministic)
+known_groups=(rows masks compact-masks layouts schedule varlen gqa items pieces bias tile-bias softcap window strides shapes ends deterministic)
 
 fail() {
   echo "sanitize.sh: $1" >&2
