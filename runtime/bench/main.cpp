@@ -46,6 +46,10 @@ void add_bench(CLI::App& app, bench::BenchOptions& options) {
   app.add_option("--samples", options.measure.timing.samples, "Timings, of which the median counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  app.add_option("--sample-ms", options.measure.timing.shortest_sample_ms,
+                 "A timing has as many calls as take so many milliseconds, 64 at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--sustain", options.measure.timing.sustain_seconds,
                  "Seconds to run before timing, to reach the clock that the GPU can hold")
       ->check(CLI::NonNegativeNumber);

@@ -44,9 +44,9 @@ def problems(texts):
     return [word for text in texts for word in ("--problem", text)]
 
 
-def bench(*words):
+def bench(*words, samples="{samples}"):
     """Of the library's own table."""
-    return ["{bench}", "--samples", "{samples}", *words]
+    return ["{bench}", "--samples", samples, *words]
 
 
 def ampere(*words):
@@ -54,15 +54,22 @@ def ampere(*words):
     return ["{ampere}", "--samples", "{samples}", *words]
 
 
-def yardstick(*words):
+def yardstick(*words, samples="{samples}"):
     """Beside PyTorch, in the same minutes."""
-    return [sys.executable, str(BENCH_FOLDER / "pytorch_yardstick.py"), "--samples", "{samples}", *words]
+    return [sys.executable, str(BENCH_FOLDER / "pytorch_yardstick.py"), "--samples", samples, *words]
 
+
+# What the power limit decides is timed when the GPU's clocks have settled: the first tenth of a second runs at clocks that it does not
+# hold, and some 0.3 s later they fall too far for a while (runtime/kernels/hopper/notes/time.md). Later they do so again, less often:
+# samples go over half a second, however short a call is.
+SETTLED = ("--sustain", "1", "--sample-ms", "10")
+SETTLED_SAMPLES = "{settled_samples}"
 
 # The name of a part: the file that it gives below the folder of results, and its command but for --commit and --json.
 PARTS = {
-    "dense": ("{gpu}", yardstick("--set", "dense", "--backend", "flash", "--backend", "cudnn", "--with", "{bench}")),
-    "features": ("{gpu}_features", bench("--set", "features")),
+    "dense": ("{gpu}", yardstick(*SETTLED, "--set", "dense", "--backend", "flash", "--backend", "cudnn", "--with", "{bench}",
+                                   samples=SETTLED_SAMPLES)),
+    "features": ("{gpu}_features", bench(*SETTLED, "--set", "features", samples=SETTLED_SAMPLES)),
     "deterministic": ("{gpu}_deterministic", bench(*problems(DETERMINISTIC))),
     "head_dim_32": ("{gpu}_head_dim_32", bench(*problems(HEAD_DIM_32))),
     "small": ("{gpu}_small", bench("--set", "small")),
@@ -88,7 +95,8 @@ def needs_ampere(part):
 
 def filled(text, arguments):
     """A word of PARTS with what the command line says."""
-    return text.format(bench=arguments.bench, ampere=arguments.ampere, samples=arguments.samples, gpu=arguments.gpu)
+    return text.format(bench=arguments.bench, ampere=arguments.ampere, samples=arguments.samples,
+                       settled_samples=4 * arguments.samples, gpu=arguments.gpu)
 
 
 def command_of(part, arguments):
@@ -185,7 +193,8 @@ def parse_arguments():
     parser.add_argument("--ampere", help="flashdma-bench with the table of `./dev bench-ampere`")
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
-    parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts (default: 15)")
+    parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts, four times as many in "
+                        f"{' and '.join(PARTS_IN_ROUNDS)} (default: 15)")
     parser.add_argument("--rounds", type=int, default=3,
                         help=f"passes through the problems of {' and '.join(PARTS_IN_ROUNDS)}, of which the median counts (default: 3)")
     parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")

@@ -27,7 +27,6 @@ BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
-SHORTEST_SAMPLE_MS = 1.0
 MOST_CALLS_PER_SAMPLE = 64
 MOST_COPIES = 16
 
@@ -85,7 +84,7 @@ def make_copy(problem):
     return out, (q, k, v), torch.randn_like(out)
 
 
-def time_problem(problem, backend, samples, sustain):
+def time_problem(problem, backend, samples, shortest_sample_ms, sustain):
     """Median and fastest milliseconds of a backward."""
     element_count = problem["b"] * problem["d"] * (problem["sq"] * problem["h"] + problem["sk"] * problem["hk"])
     l2_bytes = torch.cuda.get_device_properties(0).L2_cache_size
@@ -113,7 +112,7 @@ def time_problem(problem, backend, samples, sustain):
         calls = max(1, min(200, int(20 / once)))
         once = run(calls)
         elapsed += once * calls
-    calls = max(1, min(MOST_CALLS_PER_SAMPLE, math.ceil(SHORTEST_SAMPLE_MS / once)))
+    calls = max(1, min(MOST_CALLS_PER_SAMPLE, math.ceil(shortest_sample_ms / once)))
     times = [run(calls) for _ in range(samples)]
     return statistics.median(times), min(times)
 
@@ -126,7 +125,7 @@ def measure(set_name, text, backend, arguments):
         result["failure"] = f"not computed by PyTorch's {backend} backend: {' '.join(problem['refused'])}"
         return result
     try:
-        median, fastest = time_problem(problem, backend, arguments.samples, arguments.sustain)
+        median, fastest = time_problem(problem, backend, arguments.samples, arguments.sample_ms, arguments.sustain)
     except RuntimeError as error:
         result["failure"] = str(error).splitlines()[0]
         return result
@@ -151,7 +150,8 @@ def run_flashdma_bench(program, arguments):
     """flashdma-bench's report on the same problems."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "bench.json")
-        command = [program, "--json", path, "--samples", str(arguments.samples), "--sustain", str(arguments.sustain)]
+        command = [program, "--json", path, "--samples", str(arguments.samples), "--sample-ms", str(arguments.sample_ms),
+                   "--sustain", str(arguments.sustain)]
         for set_name in arguments.set:
             command += ["--set", set_name]
         for text in arguments.problem:
@@ -187,6 +187,7 @@ def main():
     parser.add_argument("--with", dest="programs", action="append", default=[], type=named_program, metavar="[NAME=]PATH",
                         help="a flashdma-bench to run in the same minutes, and what its results are called (flashdma_bwd); repeatable")
     parser.add_argument("--samples", type=int, default=20)
+    parser.add_argument("--sample-ms", type=float, default=1.0, help="a timing has as many calls as take so many milliseconds, 64 at most")
     parser.add_argument("--sustain", type=float, default=0.0, help="seconds to run before timing")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--commit", default="unknown")

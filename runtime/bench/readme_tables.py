@@ -282,7 +282,7 @@ def samples(names):
     text = f"\nThey are medians of {first} timings" + "".join(f", of {count} in {', '.join(of_count[count])}" for count in others) + "."
     in_rounds = {}
     for file, name in names.items():
-        if rounds := results(file).get("rounds"):
+        if (rounds := results(file).get("rounds", 1)) > 1:
             in_rounds.setdefault(rounds, []).append(name)
     return text + "".join(f" Those of {' and '.join(of)} are medians of {rounds} such passes." for rounds, of in in_rounds.items())
 

@@ -10,8 +10,6 @@
 namespace flashdma_bwd::bench {
 namespace {
 
-constexpr double kShortestSampleMs =
-    1.0;  // shorter calls are timed several at a time, so that launches are not what is timed
 constexpr int kMostCallsPerSample = 64;
 
 using Call = std::function<Status(cudaStream_t)>;
@@ -75,7 +73,8 @@ Timing time_calls(const Call& enqueue, const TimingOptions& options) {
     once = stopwatch.run(enqueue, std::clamp(static_cast<int>(20.0 / once), 1, 200), stream, timing.message);
 
   if (once >= 0)
-    timing.calls_per_sample = std::clamp(static_cast<int>(std::ceil(kShortestSampleMs / once)), 1, kMostCallsPerSample);
+    timing.calls_per_sample =
+        std::clamp(static_cast<int>(std::ceil(options.shortest_sample_ms / once)), 1, kMostCallsPerSample);
   std::vector<double> samples;
   while (once >= 0 && static_cast<int>(samples.size()) < options.samples) {
     once = stopwatch.run(enqueue, timing.calls_per_sample, stream, timing.message);

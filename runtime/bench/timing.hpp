@@ -9,7 +9,8 @@
 namespace flashdma_bwd::bench {
 
 struct TimingOptions {
-  int samples = 20;  ///< of which the median counts
+  int samples = 20;               ///< of which the median counts
+  double shortest_sample_ms = 1;  ///< shorter calls are timed several at a time, so that launches are not what is timed
   double warm_up_seconds = 0.2;
   double sustain_seconds = 0;  ///< run this long before sampling, so that the clock is the one that the GPU can hold
 };
