@@ -67,6 +67,7 @@ static void check_plan(void) {
   const flashdma_bwd_key_order orders[2] = {{100, 0, 4, 3}, {128, 1, 2, 2}};
   flashdma_bwd_arguments arguments;
   flashdma_bwd_mask_plan plan;
+  flashdma_bwd_schedule schedule;
   flashdma_bwd_plan_parts parts = {.struct_size = sizeof parts};
   flashdma_bwd_plan_summary summary = {.struct_size = sizeof summary};
   flashdma_bwd_selection selection = {.struct_size = sizeof selection};
@@ -108,6 +109,18 @@ static void check_plan(void) {
   code = flashdma_bwd_select(&arguments, &h100, &selection);
   CHECK(code != FLASHDMA_BWD_INVALID_ARGUMENT);
   if (code == FLASHDMA_BWD_OK) CHECK(selection.layout == FLASHDMA_BWD_LAYOUT_NATURAL);
+
+  /* A schedule is of one building of a plan, and is made of a plan. */
+  schedule = (flashdma_bwd_schedule){.struct_size = sizeof schedule, .building = plan.building + 1};
+  arguments.schedule = &schedule;
+  CHECK(flashdma_bwd_select(&arguments, &h100, &selection) == FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(strstr(flashdma_bwd_last_message(), "another building of a plan") != NULL);
+  arguments.schedule = NULL;
+  arguments.plan = NULL;
+  CHECK(flashdma_bwd_schedule_build(&arguments, memory, sizeof memory, NULL, &schedule) ==
+        FLASHDMA_BWD_INVALID_ARGUMENT);
+  CHECK(strstr(flashdma_bwd_last_message(), "a schedule is made of a plan") != NULL);
+  arguments.plan = &plan;
   CHECK(flashdma_bwd_plan_summarize(&plan, orders, &summary) == FLASHDMA_BWD_UNSUPPORTED);
   plan.layout = FLASHDMA_BWD_LAYOUT_REORDERED;
   plan.bytes = 1 << 20;
