@@ -32,7 +32,7 @@ class Arguments(c.Structure):
         "ptr: cu_seqlens_q cu_seqlens_k; i64: total_q total_k; tensor: q k v out d_out; ptr: lse;"
         "i64: lse_stride_batch lse_stride_head lse_stride_row; i32: lse_base_two mask_layout; pairs: mask bias; ptr: plan;"
         "tensor: d_q d_k d_v; pairs: d_bias; ptr: d_lse row_dot; f32: beta_q beta_k beta_v beta_bias;"
-        "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit; u16: mask_block_q mask_block_k; u64: tag; ptr: kernel")
+        "ptr: d_q_accumulator d_k_accumulator d_v_accumulator; i32: sm_limit; u16: mask_block_q mask_block_k; u64: tag; ptr: kernel schedule")
 
 
 def load(path):
