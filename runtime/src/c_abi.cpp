@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "argument_rules.hpp"
 #include "arguments.hpp"
 #include "device_traits.hpp"
 #include "dispatch_table.hpp"
@@ -18,9 +17,9 @@
 #include "log.hpp"
 #include "monitoring/monitored_launch.hpp"
 #include "plan_view.hpp"
+#include "prepared_call.hpp"
 #include "reference/reference_backward.hpp"
 #include "resolve.hpp"
-#include "selection/problem_text.hpp"
 #include "selection/vocabulary.hpp"
 #include "tune_cache/cache_choice.hpp"
 #include "tune_cache/first_use.hpp"
@@ -42,89 +41,8 @@ Check cuda_check(const LaunchResult& result) {
                                               ", " + cudaGetErrorString(result.error)};
 }
 
-/// What is asked of selection, but for the GPU.
-Check take_request(const flashdma_bwd_arguments& arguments, Request& request) {
-  request.problem = problem_of(arguments);
-  request.table_only = (arguments.flags & FLASHDMA_BWD_FLAG_TABLE_ONLY) != 0;
-  if (arguments.kernel != nullptr) request.kernel = arguments.kernel;
-  if (arguments.schedule == nullptr) return {};
-  const auto number = static_cast<std::size_t>(arguments.schedule->kernel);
-  if (number >= dispatch_table().kernels.size())
-    return invalid("schedule.kernel is " + std::to_string(arguments.schedule->kernel) +
-                   ": this build has no such kernel; build the schedule with this library");
-  const std::string_view name = dispatch_table().kernels[number].name;
-  if (!request.kernel.empty() && request.kernel != name)
-    return invalid("kernel is `" + std::string(request.kernel) + "` and the schedule is of `" + std::string(name) +
-                   "`: build a schedule of that kernel, or leave one of both NULL");
-  request.scheduled = request.kernel.empty();
-  request.kernel = name;
-  return {};
-}
-
-/// A call on the current GPU, from its arguments to its kernel.
-struct Prepared {
-  flashdma_bwd_arguments arguments;
-  int piece_steps = 0;
-  bool idle = false;  ///< there is nothing to compute, and no more is filled in
-  Request request;
-  Resolution resolution;
-  TuneSession* tuning = nullptr;
-  CacheAnswer cache = CacheAnswer::not_asked;  ///< before anything was measured
-
-  /// Of the kernel that was chosen.
-  std::size_t workspace_bytes() const {
-    return backward_workspace_bytes(arguments, resolution.config, request.device, piece_steps);
-  }
-  /// The same. Without queries, keys or heads there is nothing to schedule.
-  ScheduleShape schedule() const {
-    if (idle || arguments.plan == nullptr) return {};
-    return schedule_shape(arguments, resolution.config, request.device, piece_steps);
-  }
-};
-
-int piece_steps_of(const Request& request) {
-  return request.table_only ? 0 : environment().piece_steps;
-}
-
-/// All but the resolution.
-Check prepare_request(const flashdma_bwd_arguments* arguments, Prepared& call) {
-  if (Check failure = take_problem(arguments, call.arguments)) return failure;
-  call.idle = has_no_rows(call.arguments);
-  if (call.idle) return {};
-  call.arguments = without_idle_parts(call.arguments);
-  if (Check failure = take_request(call.arguments, call.request)) return failure;
-  call.piece_steps = piece_steps_of(call.request);
-  return current_device_traits(call.request.device);
-}
-
-/// Whether a call is like the one that its schedule was built for.
-Check check_schedule_fits(const flashdma_bwd_arguments& a, const Request& request, const KernelConfig& config) {
-  if (a.schedule == nullptr) return {};
-  const ScheduleShape shape = schedule_shape(a, config, request.device, piece_steps_of(request));
-  if (a.schedule->call != shape.hash)
-    return invalid("schedule was built for a call that differs from this one (`" + problem_text(request.problem) +
-                   "`) in batch, heads, head dim, lengths, causality, window, offsets or plan, on another GPU or with "
-                   "other FLASHDMA_BWD_PIECE_STEPS: build it with the arguments of the call, or leave schedule NULL");
-  if (a.schedule->bytes < shape.bytes)
-    return invalid("schedule.bytes is " + std::to_string(a.schedule->bytes) + ": the schedule of such a call has " +
-                   std::to_string(shape.bytes) + " bytes; build it with flashdma_bwd_schedule_build");
-  return {};
-}
-
-Check prepare_call(const flashdma_bwd_arguments* arguments, Prepared& call) {
-  if (Check failure = prepare_request(arguments, call)) return failure;
-  if (call.idle) return {};
-  call.tuning = tuning();
-  if (Check failure = choose_kernel(dispatch_table(), environment(), call.tuning, call.request, call.resolution))
-    return failure;
-  if (Check failure = check_schedule_fits(call.arguments, call.request, call.resolution.config)) return failure;
-  call.cache = call.resolution.cache;
-  if (call.cache != CacheAnswer::not_asked) call.tuning->tell_ignored(call.tuning->choices_for(call.request.device));
-  return {};
-}
-
 /// For whatever monitors the call.
-CallDescription description_of(const Prepared& call, std::size_t workspace_bytes, cudaStream_t stream) {
+CallDescription description_of(const PreparedCall& call, std::size_t workspace_bytes, cudaStream_t stream) {
   const Resolution& resolution = call.resolution;
   CallDescription description;
   description.problem = call.request.problem;
@@ -151,19 +69,6 @@ Check plan_arguments(const flashdma_bwd_arguments* arguments, flashdma_bwd_argum
   return {};
 }
 
-/// A call whose schedule is asked for, from its arguments to its kernel.
-Check prepare_schedule(const flashdma_bwd_arguments* arguments, Prepared& call) {
-  if (arguments == nullptr || arguments->struct_size != sizeof(call.arguments)) return check_problem(arguments);
-  flashdma_bwd_arguments given = *arguments;
-  given.schedule = nullptr;
-  if (given.plan == nullptr) {
-    if (Check failure = check_problem(&given)) return failure;
-    return invalid("plan is NULL: a schedule is made of a plan; build that first");
-  }
-  if (Check failure = prepare_call(&given, call)) return failure;
-  return check_may_be_scheduled(given);
-}
-
 Check check_block(const char* what, const void* memory, std::size_t given, std::size_t needed) {
   if (needed == 0) return {};
   if (memory == nullptr)
@@ -177,7 +82,7 @@ Check check_block(const char* what, const void* memory, std::size_t given, std::
 }
 
 /// What check_block() found: a kernel that was chosen since the size was asked for may need more.
-Check told_of_tuning(const Prepared& call, Check failure) {
+Check told_of_tuning(const PreparedCall& call, Check failure) {
   if (call.resolution.decision == Decision::cache)
     failure->message += " by the kernel that " + decider_text(call.resolution) +
                         " chose. Ask for the size again after the tuning was set";
@@ -311,7 +216,7 @@ void flashdma_bwd_arguments_init(flashdma_bwd_arguments* arguments) {
 flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* arguments, size_t* bytes) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(bytes, "bytes")) return failure;
-    Prepared call;
+    PreparedCall call;
     if (Check failure = prepare_request(arguments, call)) return failure;
     *bytes = 0;
     if (call.idle) return {};
@@ -326,7 +231,7 @@ flashdma_bwd_code flashdma_bwd_workspace_size(const flashdma_bwd_arguments* argu
 flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments, void* workspace,
                                         size_t workspace_bytes, flashdma_bwd_stream stream) {
   return guarded([&]() -> Check {
-    Prepared call;
+    PreparedCall call;
     if (Check failure = prepare_call(arguments, call)) return failure;
     if (Check failure = check_memory(call.arguments)) return failure;
     if (call.idle) return cuda_check(launch_without_rows(call.arguments, stream));
@@ -351,7 +256,7 @@ flashdma_bwd_code flashdma_bwd_backward(const flashdma_bwd_arguments* arguments,
 
 flashdma_bwd_code flashdma_bwd_prepare(const flashdma_bwd_arguments* arguments) {
   return guarded([&]() -> Check {
-    Prepared call;
+    PreparedCall call;
     if (Check failure = prepare_call(arguments, call)) return failure;
     if (call.idle) return {};
     log_resolution(environment(), call.request, call.resolution);
@@ -407,7 +312,7 @@ flashdma_bwd_code flashdma_bwd_plan_build(const flashdma_bwd_arguments* argument
 flashdma_bwd_code flashdma_bwd_schedule_size(const flashdma_bwd_arguments* arguments, size_t* bytes) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(bytes, "bytes")) return failure;
-    Prepared call;
+    PreparedCall call;
     if (Check failure = prepare_schedule(arguments, call)) return failure;
     *bytes = call.schedule().bytes;
     return {};
@@ -418,7 +323,7 @@ flashdma_bwd_code flashdma_bwd_schedule_build(const flashdma_bwd_arguments* argu
                                               flashdma_bwd_stream stream, flashdma_bwd_schedule* schedule) {
   return guarded([&]() -> Check {
     if (Check failure = check_pointer(schedule, "schedule")) return failure;
-    Prepared call;
+    PreparedCall call;
     if (Check failure = prepare_schedule(arguments, call)) return failure;
     const ScheduleShape shape = call.schedule();
     if (Check failure = check_block("memory", memory, bytes, shape.bytes))
