@@ -242,6 +242,8 @@ bool DeviceProblem::make_schedule() {
   schedule_memory_ = DeviceMemory();
   if (!check(schedule_memory_.allocate(schedule_bytes_), "allocating the schedule")) return false;
   if (!check(build_schedule(nullptr), "schedule_build")) return false;
+  // Backwards run on streams that do not wait for this one.
+  if (!check(cudaDeviceSynchronize(), "building the schedule")) return false;
   for (Arguments& copy : copies_) copy.schedule = &schedule_;
   return true;
 }

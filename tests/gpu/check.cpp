@@ -88,6 +88,17 @@ std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernel
   return asked_for;
 }
 
+void check_gradients(Problem& problem, DeviceProblem& device, const Gradients& expected) {
+  std::string defect;
+  const Status status = device.run(defect);
+  INFO(status.message());
+  REQUIRE(status.ok());
+  CHECK(defect == "");
+  const GradientErrors errors = gradient_errors(problem, read_gradients(problem), expected);
+  INFO(errors.text());
+  CHECK(errors.largest() <= error_bar(problem.spec().data_type));
+}
+
 void check_both_types(ProblemSpec spec, Kernels kernels) {
   for (flashdma_bwd_data_type type : {FLASHDMA_BWD_FP16, FLASHDMA_BWD_BF16}) {
     spec.data_type = type;

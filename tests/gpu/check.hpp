@@ -31,6 +31,10 @@ std::vector<std::string> check_prepared_problem(Problem& problem, Kernels kernel
                                                 Inputs inputs = Inputs::plain,
                                                 Plans plans = Plans::of_the_call_and_prebuilt);
 
+/// Runs the device's arguments as they are, whatever the test has changed in them, and checks what they gave, without a
+/// record of it.
+void check_gradients(Problem& problem, DeviceProblem& device, const Gradients& expected);
+
 /// The same as check_problem for fp16 and bf16.
 void check_both_types(ProblemSpec spec, Kernels kernels = Kernels::every);
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/check.hpp"
 #include "gpu/device_problem.hpp"
 #include "gpu/masked_problems.hpp"
 #include "support/catch.hpp"
@@ -31,17 +32,6 @@ ProblemSpec scheduled_problem(flashdma_bwd_mask_layout layout) {
 
 constexpr flashdma_bwd_mask_layout kLayouts[] = {FLASHDMA_BWD_MASK_NATURAL, FLASHDMA_BWD_MASK_COMPACTED,
                                                  FLASHDMA_BWD_MASK_REORDERED};
-
-void check_gradients(Problem& problem, DeviceProblem& device, const Gradients& expected) {
-  std::string defect;
-  const Status status = device.run(defect);
-  INFO(status.message());
-  REQUIRE(status.ok());
-  CHECK(defect == "");
-  const GradientErrors errors = gradient_errors(problem, read_gradients(problem), expected);
-  INFO(errors.text());
-  CHECK(errors.largest() <= error_bar(problem.spec().data_type));
-}
 
 /// Counts the kernels of the backwards while it is there.
 class LaunchCount {
