@@ -51,8 +51,9 @@ void add_bench(CLI::App& app, bench::BenchOptions& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--sustain", options.measure.timing.sustain_seconds,
-                 "Seconds to run before timing, to reach the clock that the GPU can hold")
-      ->check(CLI::NonNegativeNumber);
+                 "Seconds to run before timing; the clock that the GPU can hold takes one")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--json", options.json_file, "Write the results to this file as JSON");
   app.add_option("--commit", options.commit, "The source's commit, for the report")->capture_default_str();
   app.add_flag("--ceilings", options.ceilings, "Measure the ceilings of this GPU, too: copy bandwidth and dense rate");

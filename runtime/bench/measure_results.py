@@ -9,7 +9,7 @@
 The first form measures the parts of the library's own table, some minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
 fails leaves them as they are, the others are measured all the same, and the exit status is 1. `dense` and `features` are measured in
-rounds, of which the median counts. Part `dense` needs PyTorch, `ampere` too, `side_kernels` and
+rounds, of which the median counts. Parts `dense`, `dense_alone` and `ampere` need PyTorch, `side_kernels` and
 `utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
 """
 import argparse
@@ -65,10 +65,15 @@ def yardstick(*words, samples="{samples}"):
 SETTLED = ("--sustain", "1", "--sample-ms", "10")
 SETTLED_SAMPLES = "{settled_samples}"
 
+# A few calls, one at a time, on a GPU that has not been at work: what published times of other kernels are. Clocks have not fallen yet,
+# and the host's way to the first kernel is in the times, which is 0.1 ms and more with PyTorch.
+ALONE = ("--sustain", "0.01", "--sample-ms", "0.001")
+
 # The name of a part: the file that it gives below the folder of results, and its command but for --commit and --json.
 PARTS = {
     "dense": ("{gpu}", yardstick(*SETTLED, "--set", "dense", "--backend", "flash", "--backend", "cudnn", "--with", "{bench}",
                                    samples=SETTLED_SAMPLES)),
+    "dense_alone": ("{gpu}_dense_alone", yardstick(*ALONE, "--set", "dense", "--backend", "cudnn", "--with", "{bench}")),
     "features": ("{gpu}_features", bench(*SETTLED, "--set", "features", samples=SETTLED_SAMPLES)),
     "deterministic": ("{gpu}_deterministic", bench(*problems(DETERMINISTIC))),
     "head_dim_32": ("{gpu}_head_dim_32", bench(*problems(HEAD_DIM_32))),

@@ -108,7 +108,7 @@ def time_problem(problem, backend, samples, shortest_sample_ms, sustain):
 
     once = run(1)
     elapsed = 0.0
-    while elapsed < 1000 * max(0.2, sustain):
+    while elapsed < 1000 * sustain:
         calls = max(1, min(200, int(20 / once)))
         once = run(calls)
         elapsed += once * calls
@@ -188,7 +188,7 @@ def main():
                         help="a flashdma-bench to run in the same minutes, and what its results are called (flashdma_bwd); repeatable")
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--sample-ms", type=float, default=1.0, help="a timing has as many calls as take so many milliseconds, 64 at most")
-    parser.add_argument("--sustain", type=float, default=0.0, help="seconds to run before timing")
+    parser.add_argument("--sustain", type=float, default=0.2, help="seconds to run before timing")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()

@@ -67,7 +67,7 @@ Timing time_calls(const Call& enqueue, const TimingOptions& options) {
   double once = stopwatch.run(enqueue, 1, stream, timing.message);
 
   // Warm up, or heat up, in batches that the host need not wait for often.
-  const std::chrono::duration<double> duration(std::max(options.warm_up_seconds, options.sustain_seconds));
+  const std::chrono::duration<double> duration(options.sustain_seconds);
   const auto end = Clock::now() + duration;
   while (once >= 0 && Clock::now() < end)
     once = stopwatch.run(enqueue, std::clamp(static_cast<int>(20.0 / once), 1, 200), stream, timing.message);

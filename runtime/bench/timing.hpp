@@ -11,8 +11,9 @@ namespace flashdma_bwd::bench {
 struct TimingOptions {
   int samples = 20;               ///< of which the median counts
   double shortest_sample_ms = 1;  ///< shorter calls are timed several at a time, so that launches are not what is timed
-  double warm_up_seconds = 0.2;
-  double sustain_seconds = 0;  ///< run this long before sampling, so that the clock is the one that the GPU can hold
+  /// Run at least this long before sampling. The clocks that a GPU can hold take a second to settle; those of its first
+  /// tenth of a second are higher.
+  double sustain_seconds = 0.2;
 };
 
 struct Timing {
