@@ -45,13 +45,16 @@ def table(heads, rows):
 
 def dense():
     rows = []
+    alone = by_backend("h200_dense_alone")
     for problem, backends in by_backend("h200").items():
         own, flash, cudnn = (backends[name] for name in ("flashdma_bwd", "pytorch_flash", "pytorch_cudnn"))
+        own_alone, cudnn_alone = (alone[problem][name]["ms"] for name in ("flashdma_bwd", "pytorch_cudnn"))
         rows.append(
             f"{shape_cells(problem)} | {time_and_rate(own)} | {time_and_rate(flash)} | {time_and_rate(cudnn)} | "
-            f"{flash['ms'] / own['ms']:.2f} · {cudnn['ms'] / own['ms']:.2f}"
+            f"{flash['ms'] / own['ms']:.2f} · {cudnn['ms'] / own['ms']:.2f} | {own_alone:.3f} · {cudnn_alone:.3f} · {cudnn_alone / own_alone:.2f}"
         )
-    return table("b h d s |  | flashdma_bwd | PyTorch flash (FA2) | PyTorch cuDNN 9.19 | speed over FA2 · over cuDNN", rows)
+    return table("b h d s |  | flashdma_bwd | PyTorch flash (FA2) | PyTorch cuDNN 9.19 | speed over FA2 · over cuDNN | "
+                 "one call at a time: flashdma_bwd · cuDNN · speed over it", rows)
 
 
 def ampere():
@@ -250,7 +253,7 @@ def host():
 
 
 def commits():
-    names = {"h200": "dense problems", "h200_ampere": "the Ampere family", "h200_ampere_others": "the Ampere family's other problems",
+    names = {"h200": "dense problems", "h200_dense_alone": "dense problems one call at a time", "h200_ampere": "the Ampere family", "h200_ampere_others": "the Ampere family's other problems",
              "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
              "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
              "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots",
