@@ -199,7 +199,7 @@ def parse_arguments():
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
     parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts, four times as many in "
-                        f"{' and '.join(PARTS_IN_ROUNDS)} (default: 15)")
+                        "dense and features (default: 15)")
     parser.add_argument("--rounds", type=int, default=3,
                         help=f"passes through the problems of {' and '.join(PARTS_IN_ROUNDS)}, of which the median counts (default: 3)")
     parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")

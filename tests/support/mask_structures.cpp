@@ -88,8 +88,10 @@ bool keeps(const Slice& slice, const std::vector<std::int64_t>& documents, std::
       return key <= last && (key > last - width || key < 4);
     }
     case MaskStructure::documents:
-      return documents[static_cast<std::size_t>(query * dimensions.seqlen_k / dimensions.seqlen_q)] ==
-             documents[static_cast<std::size_t>(key)];
+      // A row for all queries may be there where there are none.
+      return dimensions.seqlen_q > 0 &&
+             documents[static_cast<std::size_t>(query * dimensions.seqlen_k / dimensions.seqlen_q)] ==
+                 documents[static_cast<std::size_t>(key)];
     case MaskStructure::block_sparse:
       return slice.chance(query / width, key / width) < probability;
     case MaskStructure::none:

@@ -373,7 +373,7 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_backward_reference(const flashdm
  *
  *     natural      Q K / 8 + Q K / 4096: a bit a pair, and a byte for every 64 x 64
  *     compacted    4 seqlen_k + 4
- *     reordered    Q K / 4 + 3 Q K / 8192 + 28 seqlen_k + K / 4 + 16: two bits a pair, of which one, and 16 bytes a
+ *     reordered    Q K / 4 + 3 Q K / 8192 + 28 seqlen_k + K / 4 + 144: two bits a pair, of which one, and 16 bytes a
  *                  key, are only needed while the plan is built
  *
  * and one of lists of keys K / 8 more, only needed then. The parts begin at multiples of 256 bytes.
