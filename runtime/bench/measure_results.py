@@ -65,8 +65,8 @@ def yardstick(*words, samples="{samples}"):
 SETTLED = ("--sustain", "1", "--sample-ms", "10")
 SETTLED_SAMPLES = "{settled_samples}"
 
-# A few calls, one at a time, on a GPU that has not been at work: what published times of other kernels are. Clocks have not fallen yet,
-# and the host's way to the first kernel is in the times, which is 0.1 ms and more with PyTorch.
+# A few calls, one at a time, on a GPU that has hardly been at work, as published times of other kernels seem to be. Clocks have not fallen
+# yet, or fall in the middle of calls of 4 ms and more, and the host's way to the first kernel is in the times, 0.1 ms and more with PyTorch.
 ALONE = ("--sustain", "0.01", "--sample-ms", "0.001")
 
 # The name of a part: the file that it gives below the folder of results, and its command but for --commit and --json.
@@ -88,6 +88,8 @@ PARTS = {
                                          "--with", "flashdma_bwd_ampere={ampere}")),
     "ampere_others": ("{gpu}_ampere_others", ampere(*problems(AMPERE_OTHERS))),
 }
+
+SETTLED_PARTS = [part for part, (_, command) in PARTS.items() if SETTLED_SAMPLES in command]
 
 # Whose times are compared with each other, or with PyTorch's: in one pass they also depend on what ran before them, by 1 to 2 %.
 PARTS_IN_ROUNDS = ("dense", "dense_alone", "features")
@@ -199,7 +201,7 @@ def parse_arguments():
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
     parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts, four times as many in "
-                        "dense and features (default: 15)")
+                        f"{' and '.join(SETTLED_PARTS)} (default: 15)")
     parser.add_argument("--rounds", type=int, default=3,
                         help=f"passes through the problems of {' and '.join(PARTS_IN_ROUNDS)}, of which the median counts (default: 3)")
     parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")

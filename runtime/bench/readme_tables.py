@@ -253,7 +253,8 @@ def host():
 
 
 def commits():
-    names = {"h200": "dense problems", "h200_dense_alone": "dense problems one call at a time", "h200_ampere": "the Ampere family", "h200_ampere_others": "the Ampere family's other problems",
+    names = {"h200": "dense problems", "h200_dense_alone": "dense problems one call at a time",
+             "h200_ampere": "the Ampere family", "h200_ampere_others": "the Ampere family's other problems",
              "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
              "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
              "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots",

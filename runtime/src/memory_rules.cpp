@@ -252,6 +252,10 @@ Check check_memory(const flashdma_bwd_arguments& a) {
         Entry{"d_v", a.d_v, Role::output, false}})
     if (Check failure = check_tensor(name, tensor, role, a, of_queries)) return failure;
   if (Check failure = check_lse(a)) return failure;
+  if (a.cu_seqlens_q != nullptr) {
+    if (Check failure = check_address("cu_seqlens_q", "", a.cu_seqlens_q, 4)) return failure;
+    if (Check failure = check_address("cu_seqlens_k", "", a.cu_seqlens_k, 4)) return failure;
+  }
   if (a.mask.data != nullptr)
     if (Check failure = check_mask_memory(a)) return failure;
   if (a.bias.data != nullptr)

@@ -46,8 +46,12 @@ bool KernelName::serves_what(const KernelName& other) const {
   return head_dim == other.head_dim && data_type == other.data_type && bias == other.bias && softcap == other.softcap;
 }
 
+bool KernelName::is_hopper() const {
+  return text.find("_hopper_") != std::string::npos;
+}
+
 bool KernelName::copies_bias() const {
-  return bias == "tilebias" && text.find("_hopper_") != std::string::npos;
+  return bias == "tilebias" && is_hopper();
 }
 
 bool copies_move_bias(const Arguments& a) {

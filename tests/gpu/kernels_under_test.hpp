@@ -18,6 +18,7 @@ struct KernelName {
   explicit KernelName(std::string_view name);
   /// Whether it differs from another in its tile or architecture only, so that it serves the same problems.
   bool serves_what(const KernelName& other) const;
+  bool is_hopper() const;
   /// Whether it moves a tile bias by tensor copies, so that it serves only those problems that copies_move_bias.
   bool copies_bias() const;
 };

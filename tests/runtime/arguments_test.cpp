@@ -262,6 +262,20 @@ TEST_CASE("addresses and strides of the logsumexp") {
                 {"lse cannot be addressed"});
 }
 
+TEST_CASE("addresses of packed sequences' offsets") {
+  const auto refused = [](const std::int32_t* flashdma_bwd_arguments::*offsets, const char* what) {
+    check_refused(
+        [offsets](SmallProblem& p) {
+          p.make_packed();
+          const auto address = reinterpret_cast<std::uintptr_t>(p.arguments.*offsets);
+          p.arguments.*offsets = reinterpret_cast<const std::int32_t*>(address + 2);
+        },
+        kInvalid, {what});
+  };
+  refused(&flashdma_bwd_arguments::cu_seqlens_q, "cu_seqlens_q must be 4-byte aligned");
+  refused(&flashdma_bwd_arguments::cu_seqlens_k, "cu_seqlens_k must be 4-byte aligned");
+}
+
 TEST_CASE("addresses and strides of mask, bias and dBias") {
   using A = flashdma_bwd_arguments;
   for (const auto& [name, tensor] : {std::pair{std::string("mask"), &A::mask},
