@@ -2,10 +2,13 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <initializer_list>
 #include <limits>
+#include <string>
 
 #include "argument_rules.hpp"
 #include "common/visibility.hpp"
@@ -18,11 +21,24 @@ namespace {
 constexpr float kSmallestSoftcap = 1e-3f;
 constexpr float kLargestSoftcap = 1e6f;
 
+// So that an LSE over the scale, which kernels subtract from products, and a product times the scale are finite.
+constexpr float kSmallestScale = 1e-20f;
+constexpr float kLargestScale = 1e20f;
+/// Of the scale over the softcap, whose fifth power is a coefficient of the kernels' tanh.
+constexpr float kSteepestSoftcap = 1e7f;
+
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 /// Positions in a whole sequence: sums of four of them stay in 64 bits.
 constexpr std::int64_t kMaxPosition = std::int64_t{1} << 60;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 constexpr std::uint32_t kKnownFlags = FLASHDMA_BWD_FLAG_DETERMINISTIC | FLASHDMA_BWD_FLAG_TABLE_ONLY;
+
+/// As printf's %g: std::to_string has six digits behind the point, so that 1e-21 would be 0.
+std::string number_text(float value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
+  return text.data();
+}
 
 /// A size that must be in 0 ... high.
 Check check_size(const char* name, std::int64_t value, std::int64_t high) {
@@ -59,9 +75,16 @@ Check check_numbers(const flashdma_bwd_arguments& a) {
     return invalid("scale is not finite: give the factor of the scores, or 0 for 1/sqrt(head_dim)");
   if (a.softcap != 0 && !(a.softcap >= kSmallestSoftcap && a.softcap <= kLargestSoftcap))
     return invalid(
-        "softcap is " + std::to_string(a.softcap) +
+        "softcap is " + number_text(a.softcap) +
         ": it must be 0, which means none, or between 0.001 and 1000000, beyond which float32 cannot tell it "
         "from none");
+  if (const float size = std::fabs(a.scale); size != 0 && !(size >= kSmallestScale && size <= kLargestScale))
+    return invalid("scale is " + number_text(a.scale) +
+                   ": it must be 0, which means 1/sqrt(head_dim), or between 1e-20 and 1e20 but for its sign, beyond "
+                   "which float32 cannot hold the scores' terms; scale q or k instead");
+  if (a.softcap != 0 && std::fabs(a.scale) > kSteepestSoftcap * a.softcap)
+    return invalid("scale is " + number_text(a.scale) + " and softcap is " + number_text(a.softcap) +
+                   ": their quotient must be at most 1e7, beyond which tanh is a step to float32");
   for (const auto& [name, value] : {Named{"causal", a.causal}, Named{"lse_base_two", a.lse_base_two}})
     if (value != 0 && value != 1) return invalid(is(name, value) + "it must be 0 or 1");
   if (a.mask_layout < FLASHDMA_BWD_MASK_AUTO || a.mask_layout > FLASHDMA_BWD_MASK_REORDERED)
@@ -151,12 +174,24 @@ Check check_grid(const flashdma_bwd_arguments& a) {
     return unsupported("batch " + std::to_string(a.batch) + " has " + std::to_string(rows_q) +
                        " rows of Q, each sequence padded to a multiple of " + std::to_string(kScratchRowAlignment) +
                        ", which are more than the 2147483647 that kernels can number; split the batch");
-  std::int64_t pairs = 0;
   const flashdma_bwd_pair_tensor& d = a.d_bias;
-  if (d.data != nullptr &&
-      (__builtin_mul_overflow(d.batch * d.heads, d.rows * d.columns, &pairs) || pairs / 256 >= kMaxGrid))
+  if (d.data == nullptr) return {};
+  const auto too_many = [](std::int64_t rows, std::int64_t columns, std::int64_t x, std::int64_t y) {
+    std::int64_t pairs = 0;
+    std::int64_t count = 0;
+    return __builtin_mul_overflow(rows, columns, &pairs) || __builtin_mul_overflow(x * y, pairs, &count) ||
+           count / 256 >= kMaxGrid;
+  };
+  if (too_many(d.rows, d.columns, d.batch, d.heads))
     return unsupported(
         "d_bias has more elements than 2147483647 blocks of 256 can write; split the batch or the heads");
+  const bool deterministic = (a.flags & FLASHDMA_BWD_FLAG_DETERMINISTIC) != 0;
+  if (deterministic && !is_key_vector(a.bias, a.seqlen_k) && too_many(a.seqlen_q, a.seqlen_k, a.batch, a.heads))
+    return unsupported(
+        "the deterministic gradient of a bias with rows " + std::to_string(a.bias.rows) + " and columns " +
+        std::to_string(a.bias.columns) +
+        " keeps a float32 for each of batch x heads x seqlen_q x seqlen_k, which are more than 2147483647 blocks of "
+        "256 can add up; split the batch or the heads, or leave FLASHDMA_BWD_FLAG_DETERMINISTIC");
   return {};
 }
 
@@ -175,21 +210,27 @@ bool is_copied_tensor(const flashdma_bwd_pair_tensor& t) {
          (t.rows == 1 || t.stride_row > 0);
 }
 
-/// The arguments with the size 1 for a dimension that repeats itself by a stride of 0: seqlen_q rows and seqlen_k
-/// columns of a mask of bytes, rows of one of bits, and those of a bias without a gradient, whose shape would be
-/// another.
+/// The arguments with the size 1 for a dimension that repeats itself by a stride of 0: the batch and the heads of a
+/// mask, seqlen_q rows and seqlen_k columns of one of bytes, rows of one of bits, and all of a bias without a gradient,
+/// whose shape would be another. So a mask that is expanded over heads has one plan, not one a head.
 flashdma_bwd_arguments with_broadcast_sizes(const flashdma_bwd_arguments& arguments) {
   flashdma_bwd_arguments a = arguments;
-  const auto shrink_rows = [&](flashdma_bwd_pair_tensor& t) {
-    if (t.stride_row == 0 && t.rows == a.seqlen_q && t.rows > 1) t.rows = 1;
+  // A size that the call does not have is left, to be refused.
+  const auto shrink = [](std::int64_t& size, std::int64_t stride, std::initializer_list<std::int64_t> wholes) {
+    if (stride == 0 && size > 1 && std::find(wholes.begin(), wholes.end(), size) != wholes.end()) size = 1;
   };
-  const auto shrink_columns = [&](flashdma_bwd_pair_tensor& t) {
-    if (t.stride_column == 0 && t.columns == a.seqlen_k && t.columns > 1) t.columns = 1;
+  const auto shrink_batch_and_heads = [&](flashdma_bwd_pair_tensor& t) {
+    shrink(t.batch, t.stride_batch, {a.batch});
+    shrink(t.heads, t.stride_head, {a.heads, a.heads_kv});
   };
+  const auto shrink_rows = [&](flashdma_bwd_pair_tensor& t) { shrink(t.rows, t.stride_row, {a.seqlen_q}); };
+  const auto shrink_columns = [&](flashdma_bwd_pair_tensor& t) { shrink(t.columns, t.stride_column, {a.seqlen_k}); };
+  shrink_batch_and_heads(a.mask);
   const bool bytes = a.mask.encoding == FLASHDMA_BWD_ENCODING_BYTES;
   if (bytes || a.mask.encoding == FLASHDMA_BWD_ENCODING_BITS) shrink_rows(a.mask);
   if (bytes) shrink_columns(a.mask);
   if (a.d_bias.data == nullptr) {
+    shrink_batch_and_heads(a.bias);
     shrink_rows(a.bias);
     shrink_columns(a.bias);
   }

@@ -37,6 +37,7 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 
 Check cuda_check(const LaunchResult& result) {
   if (result.error == cudaSuccess) return {};
+  cudaGetLastError();  // it is reported here, the next call of the program must not find it
   return Failure{FLASHDMA_BWD_CUDA_ERROR, std::string(result.call) + " failed: " + cudaGetErrorName(result.error) +
                                               ", " + cudaGetErrorString(result.error)};
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absolute_path.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd {
@@ -13,7 +14,8 @@ namespace {
 void read_table(Environment& environment, const std::string& path, std::span<const Row> built_in) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
+  const bool empty = file && file.peek() == std::ifstream::traits_type::eof() && !file.bad();
+  if (!file.is_open() || (!empty && !(text << file.rdbuf()))) {
     environment.error =
         "FLASHDMA_BWD_TABLE names " + path + ", which cannot be read: give a file of table rows, or unset it";
     return;
@@ -61,7 +63,7 @@ void read_environment(Environment& environment, const std::function<const char*(
     environment.log = LogLevel::info;
   else if (!level.empty() && level != "warning")
     environment.log_error = "FLASHDMA_BWD_LOG is `" + level + "`: it must be off, warning or info; warning is used";
-  environment.capture = value_of(get, "FLASHDMA_BWD_CAPTURE");
+  environment.capture = absolute_path(value_of(get, "FLASHDMA_BWD_CAPTURE"));
   const std::string nvtx = value_of(get, "FLASHDMA_BWD_NVTX");
   environment.nvtx = nvtx == "1";
   if (!nvtx.empty() && nvtx != "0" && nvtx != "1")

@@ -20,14 +20,19 @@ struct LastMessage {
 /// This thread's.
 LastMessage& last_message();
 
-/// Runs the body of a C function, which returns a Check.
+/// Runs the body of a C function, which returns a Check. Functions nest: a body may call a hook of the program's, which
+/// may call the library and leave the message of a failure of its own.
 template <class Body>
 flashdma_bwd_code guarded(Body&& body) noexcept {
   LastMessage& message = last_message();
-  message.fixed = nullptr;
-  message.text.clear();
+  const auto forget = [&message] {
+    message.fixed = nullptr;
+    message.text.clear();
+  };
+  forget();
   try {
     Check failure = body();
+    forget();
     if (!failure) return FLASHDMA_BWD_OK;
     message.text = std::move(failure->message);
     return failure->code;

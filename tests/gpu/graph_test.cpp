@@ -135,3 +135,22 @@ TEST_CASE("a plan and its schedule are built in the graph that uses them", "[gra
     }
   }
 }
+
+TEST_CASE("a backward that cannot be launched says so, and leaves the program no CUDA error", "[graph]") {
+  Problem host(problems()[0]);
+  DeviceProblem device(host);
+  REQUIRE(device.enqueue().ok());
+  REQUIRE(device.finish() == "");
+  const cudaStream_t stream = device.stream();
+  require_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  // What a captured stream may not be asked, which ends the capture.
+  CHECK(cudaStreamSynchronize(stream) != cudaSuccess);
+  cudaGetLastError();
+  const Status status = device.enqueue();
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(status.code() == FLASHDMA_BWD_CUDA_ERROR);
+  CHECK(status.message().find("cudaErrorStreamCaptureInvalidated") != std::string::npos);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) != cudaSuccess);
+  cudaGetLastError();
+}

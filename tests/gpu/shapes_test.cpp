@@ -66,7 +66,7 @@ TEST_CASE("many heads and batches", "[shapes]") {
 }
 
 TEST_CASE("other scales", "[shapes]") {
-  for (float scale : {1.0f, 0.01f, -0.2f}) {
+  for (float scale : {1.0f, 0.01f, -0.2f, 1e-20f}) {
     ProblemSpec spec;
     spec.scale = scale;
     spec.seqlen_q = 200;

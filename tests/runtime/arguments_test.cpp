@@ -84,6 +84,15 @@ TEST_CASE("sizes, types and numbers") {
     refused(&A::scale, value, kInvalid, {"scale is not finite"});
     refused(&A::softcap, value, kInvalid, {"softcap is "});
   }
+  for (const float value : {1e-21f, -1e-38f, 1e21f, -3e38f})
+    refused(&A::scale, value, kInvalid, {"scale is ", "between 1e-20 and 1e20"});
+  refused(&A::scale, 1e-21f, kInvalid, {"scale is 1e-21: "});
+  for (const float value : {1e-20f, -1e20f}) check_accepted([&](SmallProblem& p) { p.arguments.scale = value; });
+  const auto with_softcap = [](float scale) {
+    return [scale](SmallProblem& p) { p.arguments.scale = scale, p.arguments.softcap = 0.125f; };
+  };
+  check_refused(with_softcap(-2e6f), kInvalid, {"scale is -2e+06 and softcap is 0.125", "at most 1e7"});
+  check_accepted(with_softcap(1e6f));
   for (const float value : {-1.0f, 1e-4f, 1e7f})
     refused(&A::softcap, value, kInvalid, {"softcap is ", "0, which means none, or between 0.001 and 1000000"});
   refused(&A::causal, 2, kInvalid, {"causal is 2", "0 or 1"});
@@ -309,6 +318,18 @@ TEST_CASE("a stride of 0 broadcasts as the size 1 does") {
   CHECK(explained([](SmallProblem& p) { p.arguments.mask.stride_row = 0; }) == one_row);
   check_accepted([](SmallProblem& p) { p.arguments.mask.stride_column = 0; });
   check_accepted([](SmallProblem& p) { p.arguments.mask.stride_column = p.arguments.mask.stride_row = 0; });
+  // Heads that are expanded have one plan.
+  const auto one = [](SmallProblem& p) { p.arguments.mask.batch = p.arguments.mask.heads = 1; };
+  const auto expanded = [](SmallProblem& p) { p.arguments.mask.stride_batch = p.arguments.mask.stride_head = 0; };
+  CHECK(explained(expanded) == explained(one));
+  const auto without_mask_and_gradient = [](SmallProblem& p) {
+    p.arguments.bias.data = &p, p.arguments.mask.data = nullptr;
+  };
+  CHECK(explained([&](SmallProblem& p) {
+          without_mask_and_gradient(p), p.arguments.bias.stride_batch = p.arguments.bias.stride_head = 0;
+        }) == explained([&](SmallProblem& p) {
+          without_mask_and_gradient(p), p.arguments.bias.batch = p.arguments.bias.heads = 1;
+        }));
 
   // The gradient of a bias has the sizes that the bias is given with.
   const auto without_gradient = [](SmallProblem& p) { p.arguments.d_bias.data = nullptr; };
@@ -321,6 +342,8 @@ TEST_CASE("a stride of 0 broadcasts as the size 1 does") {
   // A size that is neither is an error whatever the stride.
   check_refused([](SmallProblem& p) { p.arguments.mask.stride_row = 0, p.arguments.mask.rows = 3; }, kInvalid,
                 {"mask.rows is 3"});
+  check_refused([](SmallProblem& p) { p.arguments.mask.stride_head = 0, p.arguments.mask.heads = 3; }, kInvalid,
+                {"mask.heads is 3"});
 }
 
 TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {
@@ -335,6 +358,25 @@ TEST_CASE("grids that do not fit 31 bits are refused with the arithmetic") {
   INFO(status.message());
   CHECK(status.code() == kUnsupported);
   CHECK(status.message().find("batch 1048576 x heads 1024") == 0);
+}
+
+TEST_CASE("a deterministic gradient whose pairs cannot be counted is refused") {
+  SmallProblem problem;
+  Arguments& a = problem.arguments;
+  a.mask.data = nullptr;
+  a.flags = FLASHDMA_BWD_FLAG_DETERMINISTIC;
+  for (PairTensor* t : {&a.bias, &a.d_bias}) t->batch = t->heads = t->rows = t->columns = 1;
+  const auto message = [&] {
+    Selection selection{};
+    return select(a, selection, &kH100).message();
+  };
+  a.batch = 1;
+  a.seqlen_q = a.seqlen_k = 1 << 18;
+  CHECK(message().find("the deterministic gradient") == std::string::npos);
+  a.seqlen_q = a.seqlen_k = 1 << 29;  // 2^60 floats
+  CHECK(message().find("the deterministic gradient of a bias with rows 1 and columns 1 keeps a float32") == 0);
+  a.flags = 0;
+  CHECK(message().find("the deterministic gradient") == std::string::npos);
 }
 
 TEST_CASE("rows that kernels cannot number are refused") {

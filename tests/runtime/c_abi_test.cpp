@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allocations.hpp"
+#include "guarded.hpp"
 #include "selection/configuration_name.hpp"
 #include "selection/vocabulary.hpp"
 #include "support/catch.hpp"
@@ -221,6 +222,21 @@ TEST_CASE("each thread has its own last message, and success clears it") {
   CHECK(std::string(flashdma_bwd_last_message()).empty());
 }
 
+TEST_CASE("a failure within a call, as of a hook that calls the library, is not the call's") {
+  const auto failing = [] { return guarded([] { return Check(invalid("of the inner call")); }); };
+  CHECK(guarded([&] {
+          CHECK(failing() == FLASHDMA_BWD_INVALID_ARGUMENT);
+          CHECK(std::string(flashdma_bwd_last_message()) == "of the inner call");
+          return Check();
+        }) == FLASHDMA_BWD_OK);
+  CHECK(std::string(flashdma_bwd_last_message()).empty());
+  CHECK(guarded([&] {
+          failing();
+          return Check(unsupported("of the outer call"));
+        }) == FLASHDMA_BWD_UNSUPPORTED);
+  CHECK(std::string(flashdma_bwd_last_message()) == "of the outer call");
+}
+
 TEST_CASE("a plan's size follows its mask's shape, and it needs a mask") {
   static unsigned char byte = 1;
   Arguments a = ordinary_arguments();
@@ -238,6 +254,18 @@ TEST_CASE("a plan's size follows its mask's shape, and it needs a mask") {
   REQUIRE(plan_size(a, bytes).ok());
   CHECK(bytes >= kPairs / 8);
   CHECK(bytes < kPairs / 4);
+  // A mask that is expanded over heads and batch is one.
+  PairTensor& mask = a.mask;
+  std::size_t expanded = 0, one = 0;
+  mask.heads = a.heads;
+  mask.stride_batch = mask.stride_head = 0;
+  REQUIRE(plan_size(a, expanded).ok());
+  mask.batch = mask.heads = 1;
+  REQUIRE(plan_size(a, one).ok());
+  CHECK(expanded == one);
+  CHECK(one < bytes);
+  mask.batch = 2;
+  mask.stride_batch = 4096 * 4096;
   a.mask_layout = FLASHDMA_BWD_MASK_AUTO;
   std::size_t compacted = 0;
   a.mask.rows = 1;

@@ -110,13 +110,13 @@ typedef enum flashdma_bwd_mask_encoding {
 /** A tensor of pairs: mask, bias or dBias. Each dimension of [batch, heads, seqlen_q, seqlen_k] is present or
  * broadcast. batch: 1 or the batch; heads: 1, heads_kv or heads; rows: 1 or seqlen_q; columns: 1 or seqlen_k. The
  * stride of a dimension of size 1 is ignored. A query head x uses head x / (heads / t.heads) of the tensor.
- * stride_column must be 1 where columns > 1. A stride of 0 broadcasts, too: a mask of bytes or bits and a bias without
- * dBias count as of size 1 there; dBias has the sizes that the bias is given with, so that a bias that is one value per
- * key or per query needs the size 1. A bias and dBias of seqlen_q rows and seqlen_k columns whose addresses are
- * multiples of 16 bytes and whose strides are multiples of 8 elements may have faster kernels, with dBias where
- * seqlen_k is one, too. With variable length, rows and columns are positions within a sequence and seqlen_q and
- * seqlen_k the maxima. A mask of another encoding than bytes has the rows, columns and strides that its encoding says.
- */
+ * stride_column must be 1 where columns > 1. A stride of 0 broadcasts, too: a bias without dBias, a mask's batch and
+ * heads, rows of bytes or bits and columns of bytes count as of size 1 there; dBias has the sizes that the bias is
+ * given with, so that a bias that is one value per key or per query needs the size 1. A bias and dBias of seqlen_q rows
+ * and seqlen_k columns whose addresses are multiples of 16 bytes and whose strides are multiples of 8 elements may have
+ * faster kernels, with dBias where seqlen_k is one, too. With variable length, rows and columns are positions within a
+ * sequence and seqlen_q and seqlen_k the maxima. A mask of another encoding has the rows, columns and strides that it
+ * says. */
 typedef struct flashdma_bwd_pair_tensor {
   void* data;        /**< NULL: there is none; a mask has no encoding then, unless there is a plan of it */
   int32_t data_type; /**< flashdma_bwd_data_type; ignored for the mask */
@@ -162,14 +162,14 @@ typedef struct flashdma_bwd_key_order {
 typedef struct flashdma_bwd_mask_plan {
   uint32_t struct_size;
   int32_t layout;                           /**< flashdma_bwd_key_layout */
-  int64_t batch, heads, seqlen_q, seqlen_k; /**< of the mask: batch and heads as given */
+  int64_t batch, heads, seqlen_q, seqlen_k; /**< of the mask; 1 of a batch or heads that a stride of 0 broadcasts */
   void* memory;                             /**< device; may be NULL where a plan of this shape has 0 bytes */
   size_t bytes;
   /** Pairs (query i, key j) with j - i outside of lowest_offset ... highest_offset are masked: causality and windows of
    * the arguments that the plan was built with hide them, and those of a call must hide them, too; a call that hides
    * more is a little slower. Without such limits, or with variable length, the plan holds all pairs: -2^30 ... 2^30. */
   int64_t lowest_offset, highest_offset;
-  int64_t rows;      /**< of the mask, as given; 1 of seqlen_q rows that a stride of 0 broadcasts */
+  int64_t rows;      /**< of the mask; 1 of seqlen_q rows that a stride of 0 broadcasts */
   int32_t encoding;  /**< of the mask: flashdma_bwd_mask_encoding */
   int32_t reserved;  /**< 0 */
   uint64_t building; /**< a number that no other building of a plan has */
@@ -255,9 +255,10 @@ typedef struct flashdma_bwd_arguments {
   int32_t head_dim;               /**< a multiple of 8, 8 ... 256 */
   int64_t batch, heads, heads_kv; /**< heads is a multiple of heads_kv */
   int64_t seqlen_q, seqlen_k;     /**< variable length: the longest sequence, or more */
-  float scale;                    /**< of the scores; init leaves 0, which means 1/sqrt(head_dim) */
-  float softcap;                  /**< 0: none; else 0.001 ... 1000000 */
-  int32_t causal;                 /**< 0 or 1 */
+  /** Of the scores: 1e-20 ... 1e20 but for its sign; init leaves 0, which means 1/sqrt(head_dim). */
+  float scale;
+  float softcap;  /**< 0: none; else 0.001 ... 1000000, and at least 1e-7 of the scale's size */
+  int32_t causal; /**< 0 or 1 */
   /** Active pairs per 1000 pairs that causality and the window leave, the caller's estimate for kernel selection; 0:
    * unknown. A mask with fewer than one in 1000 has 1. */
   int32_t mask_density;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absolute_path.hpp"
 #include "selection/problem_text.hpp"
 #include "tune_cache/usable_record.hpp"
 
@@ -21,15 +22,8 @@ std::string now_in_utc() {
   return text;
 }
 
-/// Does not change when the program changes its folder.
-std::string absolute(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path whole = std::filesystem::absolute(path, error);
-  return error ? path : whole.string();
-}
-
 TuneOptions with_absolute_path(TuneOptions options) {
-  if (!options.cache.empty()) options.cache = absolute(options.cache);
+  options.cache = absolute_path(options.cache);
   return options;
 }
 

@@ -194,7 +194,7 @@ Sample sample_kernel(bench::DeviceProblem& device, const std::string& kernel, in
 }
 
 void time_candidates(const Request& request, bench::DeviceProblem& device, DeviceBuffers& buffers,
-                     std::vector<Candidate>& candidates) {
+                     const Announce& announce, std::vector<Candidate>& candidates) {
   std::vector<Candidate*> fine;
   for (Candidate& candidate : candidates)
     if (candidate.failure.empty()) fine.push_back(&candidate);
@@ -203,15 +203,18 @@ void time_candidates(const Request& request, bench::DeviceProblem& device, Devic
   using SteadyClock = std::chrono::steady_clock;
   const auto end = SteadyClock::now() + std::chrono::duration<double>(kWarmUpSeconds);
   double ms = 1;
+  announce(fine.front()->kernel);
   do {
     const Sample sample = sample_kernel(device, fine.front()->kernel, 1, buffers);
     if (!sample.failure.empty()) break;
     ms = sample.warm;
   } while (SteadyClock::now() < end);
   const int calls = calls_for(ms);
-  const std::vector<RoundTimes> times =
-      time_in_rounds(fine.size(), {request.rounds, request.stop_share},
-                     [&](std::size_t i) { return sample_kernel(device, fine[i]->kernel, calls, buffers); });
+  const auto sample = [&](std::size_t i) {
+    announce(fine[i]->kernel);  // who is to blame if nothing comes back
+    return sample_kernel(device, fine[i]->kernel, calls, buffers);
+  };
+  const std::vector<RoundTimes> times = time_in_rounds(fine.size(), {request.rounds, request.stop_share}, sample);
   for (std::size_t i = 0; i < fine.size(); ++i) {
     fine[i]->cold = times[i].cold;
     fine[i]->warm = times[i].warm;
@@ -243,7 +246,7 @@ std::string measure_request(const Request& request, const Announce& announce, st
   } else {
     check_against_first(*device, buffers, announce, results);
   }
-  time_candidates(request, *device, buffers, results);
+  time_candidates(request, *device, buffers, announce, results);
   return {};
 }
 
