@@ -9,6 +9,7 @@
 #include "commands/bench.hpp"
 #include "commands/exit_codes.hpp"
 #include "commands/report.hpp"
+#include "finite_number.hpp"
 #include "monitoring_benchmark.hpp"
 #include "select_benchmark.hpp"
 
@@ -49,10 +50,12 @@ void add_bench(CLI::App& app, bench::BenchOptions& options) {
   app.add_option("--sample-ms", options.measure.timing.shortest_sample_ms,
                  "A timing has as many calls as take so many milliseconds, 64 at most")
       ->check(CLI::PositiveNumber)
+      ->check(bench::finite_number())
       ->capture_default_str();
   app.add_option("--sustain", options.measure.timing.sustain_seconds,
                  "Seconds to run before timing; the clock that the GPU can hold takes one")
       ->check(CLI::NonNegativeNumber)
+      ->check(bench::finite_number())
       ->capture_default_str();
   app.add_option("--json", options.json_file, "Write the results to this file as JSON");
   app.add_option("--commit", options.commit, "The source's commit, for the report")->capture_default_str();

@@ -20,8 +20,11 @@ import subprocess
 import sys
 import tempfile
 
+from measuring import count, write_file
+
 BENCH_FOLDER = pathlib.Path(__file__).resolve().parent
 RESULTS = BENCH_FOLDER / "results"
+OWN_GPU = "h200"  # whose results these are
 
 HEAD_DIM_32 = ["b=2 h=64 d=32 s=8192", "b=2 h=64 d=32 s=8192 causal"]
 # d 64 and d 128 are among the features.
@@ -111,14 +114,6 @@ def command_of(part, arguments):
     return [*(filled(word, arguments) for word in PARTS[part][1]), "--commit", arguments.commit]
 
 
-def write(path, text):
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
-
-
 def as_text(measured):
     """As flashdma-bench writes it, a line a result."""
     lines = [f'"{name}": {json.dumps(value)}' for name, value in measured.items() if name != "results"]
@@ -130,7 +125,7 @@ def write_densities(stem, measured, arguments):
     """A file for each head dim, since a plot has problems that differ in lengths and mask alone; and the plots. Whether these were drawn."""
     for ending, head_dim in DENSITY_FILES.items():
         of_head_dim = [result for result in measured["results"] if f" d={head_dim} " in result["problem"]]
-        write(arguments.output / f"{stem}{ending}.json", as_text({**measured, "results": of_head_dim}))
+        write_file(arguments.output / f"{stem}{ending}.json", as_text({**measured, "results": of_head_dim}))
     drawn = True
     for ending in DENSITY_FILES:
         path = arguments.output / f"{stem}{ending}"
@@ -166,7 +161,13 @@ def measured_once(part, arguments):
         if status != 0 or not path.exists():
             print(f"measure_results.py: {part}: the command above it ended with {status}; its results stay as they are", file=sys.stderr)
             return None
-        return json.loads(path.read_text(encoding="utf-8"))
+        measured = json.loads(path.read_text(encoding="utf-8"))
+    # A problem that only PyTorch cannot do is in the yardstick's file without a time, and its exit status says nothing of it.
+    failures = [result for result in measured["results"] if "failure" in result]
+    for result in failures:
+        print(f"measure_results.py: {part}: {result['problem']}, {result.get('backend', 'flashdma_bwd')}: {result['failure']}; "
+              "its results stay as they are", file=sys.stderr)
+    return None if failures else measured
 
 
 def measure(part, arguments):
@@ -178,7 +179,7 @@ def measure(part, arguments):
         measured = measured_once(part, arguments)
         if measured is None:
             return False
-        if arguments.gpu not in measured.get("gpu", arguments.gpu).lower().replace(" ", ""):
+        if arguments.gpu not in measured["gpu"].lower().replace(" ", ""):
             sys.exit(f"measure_results.py: this GPU is {measured['gpu']}, and the results of {arguments.output} would be called {arguments.gpu}'s: "
                      "nothing of it was written; give --gpu NAME, part of its name in small letters, and a folder for its results (--output)")
         rounds.append(measured)
@@ -188,7 +189,7 @@ def measure(part, arguments):
         return False
     if part == "density":
         return write_densities(stem, measured, arguments)
-    write(arguments.output / f"{stem}.json", as_text(measured))
+    write_file(arguments.output / f"{stem}.json", as_text(measured))
     return True
 
 
@@ -200,18 +201,18 @@ def parse_arguments():
     parser.add_argument("--ampere", help="flashdma-bench with the table of `./dev bench-ampere`")
     parser.add_argument("--commit", help="that they were built from")
     parser.add_argument("--part", dest="parts", action="append", choices=list(PARTS), help="default: all that the programs allow")
-    parser.add_argument("--samples", type=int, default=15, help="timings of a problem, of which the median counts, four times as many in "
+    parser.add_argument("--samples", type=count, default=15, help="timings of a problem, of which the median counts, four times as many in "
                         f"{' and '.join(SETTLED_PARTS)} (default: 15)")
-    parser.add_argument("--rounds", type=int, default=3,
+    parser.add_argument("--rounds", type=count, default=3,
                         help=f"passes through the problems of {' and '.join(PARTS_IN_ROUNDS)}, of which the median counts (default: 3)")
-    parser.add_argument("--gpu", default="h200", help="what the files' names begin with, part of the GPU's name (default: h200)")
+    parser.add_argument("--gpu", default=OWN_GPU, help=f"what the files' names begin with, part of the GPU's name in small letters (default: {OWN_GPU})")
     parser.add_argument("--output", type=pathlib.Path, default=RESULTS, help="the folder (default: runtime/bench/results)")
     arguments = parser.parse_args()
     if arguments.list:
         arguments.bench, arguments.ampere = arguments.bench or "BENCH", arguments.ampere or "AMPERE"
         arguments.commit = arguments.commit or "COMMIT"
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}: one pass at least is needed")
+    if arguments.gpu != OWN_GPU and arguments.output.resolve() == RESULTS and not arguments.list:
+        parser.error(f"--gpu {arguments.gpu} needs --output FOLDER: the README's tables are of what runtime/bench/results has of the {OWN_GPU}")
     if not arguments.bench or not arguments.commit:
         parser.error("--bench and --commit are needed: results are of a program and of the commit that it was built from")
     if not arguments.parts:

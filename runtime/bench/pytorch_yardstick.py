@@ -22,6 +22,8 @@ import tempfile
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from measuring import count, duration, write_json
+
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -60,8 +62,9 @@ def parse_problem(text):
         elif word != "bf16":
             problem["refused"].append(word)
     problem.setdefault("hk", problem["h"])
+    # As in flashdma-bench: as many keys as queries where nothing else is said.
     problem.setdefault("sq", problem["s"])
-    problem.setdefault("sk", problem["s"])
+    problem.setdefault("sk", problem["sq"])
     if problem["causal"] and problem["sq"] != problem["sk"]:
         problem["refused"].append("causal with sq != sk")
     return problem
@@ -186,9 +189,9 @@ def main():
     parser.add_argument("--backend", action="append", choices=sorted(BACKENDS), help="default: flash and cudnn")
     parser.add_argument("--with", dest="programs", action="append", default=[], type=named_program, metavar="[NAME=]PATH",
                         help="a flashdma-bench to run in the same minutes, and what its results are called (flashdma_bwd); repeatable")
-    parser.add_argument("--samples", type=int, default=20)
-    parser.add_argument("--sample-ms", type=float, default=1.0, help="a timing has as many calls as take so many milliseconds, 64 at most")
-    parser.add_argument("--sustain", type=float, default=0.2, help="seconds to run before timing")
+    parser.add_argument("--samples", type=count, default=20)
+    parser.add_argument("--sample-ms", type=duration, default=1.0, help="a timing has as many calls as take so many milliseconds, 64 at most")
+    parser.add_argument("--sustain", type=duration, default=0.2, help="seconds to run before timing")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
@@ -220,9 +223,7 @@ def main():
         if "failure" in result:
             print(f"{result['backend']}: {result['problem']}: {result['failure']}", file=sys.stderr)
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({**report, "results": results}, file, indent=2)
-            file.write("\n")
+        write_json(arguments.json, {**report, "results": results})
 
 
 if __name__ == "__main__":

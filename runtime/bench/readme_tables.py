@@ -10,6 +10,8 @@ import pathlib
 import re
 import sys
 
+from measuring import write_file
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "runtime/bench/results"
 STORE = ROOT / "runtime/tune/results/h200.jsonl"
@@ -308,7 +310,7 @@ def main():
         parts[2] = make()
         text = "".join(parts)
     if "--check" not in sys.argv[1:]:
-        path.write_text(text)
+        write_file(path, text)
     elif stale:
         sys.exit(f"README.md: not what runtime/bench/results says: {', '.join(stale)}; run runtime/bench/readme_tables.py")
 

@@ -10,14 +10,10 @@ of 1 GiB within device memory, read and written, in the same minutes; both run a
 kernel that finds nothing of its sources in the L2 cache, which ncu empties before. `ncu` is looked for on PATH.
 """
 import argparse
-import json
-import pathlib
 import re
 import statistics
-import subprocess
-import sys
-import tempfile
 
+from measuring import bench_report, write_json
 from ncu_metrics import kernel_metrics
 
 METRICS = {"ns": "gpu__time_duration.sum", "dram_bytes": "dram__bytes.sum", "l2_sectors": "lts__t_sectors_srcunit_tex.sum"}
@@ -87,17 +83,6 @@ def measure(bench, problem, kernels, copy):
     return results
 
 
-def copy_speed(bench):
-    """GB/s that flashdma-bench measures."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "ceilings.json"
-        run = subprocess.run([bench, "--problem", "b=1 h=2 d=64 s=1024", "--samples", "3", "--ceilings", "--json", str(path)], check=False,
-                             capture_output=True, text=True)
-        if run.returncode != 0:
-            sys.exit(f"side_kernels.py: {bench} measured no copy:\n{run.stdout}{run.stderr}")
-        return json.loads(path.read_text(encoding="utf-8"))["ceilings"]["copy_gb_per_s"]
-
-
 def main():
     """Parses the command line, measures, prints, writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -106,15 +91,14 @@ def main():
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--json", help="write the figures to this file")
     arguments = parser.parse_args()
-    copy = copy_speed(arguments.bench)
+    of_copy = bench_report(arguments.bench, "--problem", "b=1 h=2 d=64 s=1024", "--samples", "3", "--ceilings")
+    copy = of_copy["ceilings"]["copy_gb_per_s"]
     print(f"a copy: {copy:.0f} GB/s")
     measured = {"|".join(PROBLEMS): arguments.problem} if arguments.problem else PROBLEMS
     results = [result for kernels, problems in measured.items() for problem in problems for result in measure(arguments.bench, problem, kernels, copy)]
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"benchmark": "side kernels", "commit": arguments.commit, "copy_gb_per_s": copy, "metrics": METRICS, "results": results},
-                      file, indent=2)
-            file.write("\n")
+        write_json(arguments.json, {"benchmark": "side kernels", "gpu": of_copy["gpu"], "commit": arguments.commit, "copy_gb_per_s": copy,
+                                    "metrics": METRICS, "results": results})
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
 Figures are in percent of what a part could do in the cycles of the kernel, at the clock that the GPU runs at. `ncu` is looked for on PATH.
 """
 import argparse
-import json
 
+from measuring import bench_report, write_json
 from ncu_metrics import kernel_metrics
 
 # One for each head dim, 16K tokens of about 2048 columns.
@@ -43,9 +43,8 @@ def main():
         results.append(measure(arguments.bench, problem))
         print(f"{problem:<32}", *(f"{name} {results[-1][name]:5.1f} %" for name in METRICS))
     if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"benchmark": "utilisation", "commit": arguments.commit, "metrics": METRICS, "results": results}, file, indent=2)
-            file.write("\n")
+        gpu = bench_report(arguments.bench, "--problem", "b=1 h=2 d=64 s=1024", "--samples", "3")["gpu"]
+        write_json(arguments.json, {"benchmark": "utilisation", "gpu": gpu, "commit": arguments.commit, "metrics": METRICS, "results": results})
 
 
 if __name__ == "__main__":

@@ -139,6 +139,10 @@ TEST_CASE("results that do not make a plot of density are refused") {
                      .error,
                  "differ in more than lengths and mask"));
   const Measurement masked = measurement("b=1 h=2 d=64 s=1024 mask=topw:8", "k", "r", 1);
+  // Lines without a mask and points of others, too.
+  for (const Measurement& another :
+       {measurement("b=1 h=2 d=96 s=1024", "k", "r", 1), other("b=1 h=2 d=96 s=1024 mask=topw:8", "another", 1)})
+    CHECK(contains(density_plot({results_file({masked, another})}, {}).error, "differ in more than lengths and mask"));
   CHECK(density_plot({results_file({masked}, "A"), results_file({masked}, "B")}, {}).error ==
         "the files are of several GPUs: A and B; plot one at a time");
 }

@@ -33,8 +33,9 @@ calls = int(count.read_text()) if count.exists() else 0
 count.write_text(str(calls + 1))
 if os.environ["FAIL"] == "other problems":
     problems = [f"b={{calls + 1}} h=2 d=64 s=256"]
+result = {{"failure": "refused"}} if os.environ["FAIL"] == "a problem" else {{"ms": [3.0, 1.0, 2.0][calls % 3]}}
 pathlib.Path(after("--json")[0]).write_text(json.dumps(
-    {{"benchmark": "backward", "gpu": "NVIDIA H200", "commit": after("--commit")[0], "results": [{{"problem": problem, "ms": [3.0, 1.0, 2.0][calls % 3]}} for problem in problems]}}))
+    {{"benchmark": "backward", "gpu": "NVIDIA H200", "commit": after("--commit")[0], "results": [{{"problem": problem, **result}} for problem in problems]}}))
 """
 
 
@@ -77,7 +78,7 @@ def main():
             assert features["rounds"] == rounds and [result["ms"] for result in features["results"]] == [ms] * 3, features
         assert "rounds" not in json.loads((output / "h200_small.json").read_text())
         done = run("--part", "features", "--rounds", "0")
-        assert done.returncode == 2 and "--rounds is 0" in done.stderr, done.stderr
+        assert done.returncode == 2 and "argument --rounds: `0` must be a number, 1 or more" in done.stderr, done.stderr
         done = run("--part", "features", fail="other problems")
         assert done.returncode == 1 and "features: its rounds have other problems" in done.stderr and "not measured: features" in done.stderr, done.stderr
         assert json.loads((output / "h200_features.json").read_text()) == features
@@ -103,6 +104,17 @@ def main():
         before = files()
         done = run("--part", "features", "--gpu", "h100")
         assert done.returncode == 1 and "this GPU is NVIDIA H200" in done.stderr and files() == before, done.stderr
+
+        # They need a folder of their own.
+        own = [sys.executable, script, "--bench", str(program), "--commit", "abc", "--part", "small", "--gpu", "h100"]
+        done = subprocess.run(own, env={**os.environ, "FAIL": ""}, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and "--gpu h100 needs --output FOLDER" in done.stderr, done.stderr
+
+        # A problem without a time is no result.
+        (output / "h200_head_dim_32.json").write_text("before")
+        done = run("--part", "head_dim_32", fail="a problem")
+        assert done.returncode == 1 and "b=2 h=64 d=32 s=8192, flashdma_bwd: refused; its results stay" in done.stderr, done.stderr
+        assert (output / "h200_head_dim_32.json").read_text() == "before"
 
         for wrong, why in ((["--part", "ampere"], "--ampere is needed to measure ampere"), (["--part", "nothing"], "invalid choice: 'nothing'")):
             done = run(*wrong)

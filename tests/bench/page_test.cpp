@@ -77,11 +77,23 @@ TEST_CASE("figures stand beside their problems") {
   CHECK(contains(rows, ">81.8</td>"));
   CHECK(contains(rows, ">1.3422</td>"));
   CHECK(contains(rows, ">59.7</td>"));
+  CHECK(contains(rows, ">100.00</td>"));
   CHECK(count(rows, "topw:64</code>") == 2);  // plan built and given
   const std::string problems = page.substr(page.find("id=\"problems-1\""), flat - page.find("id=\"problems-1\""));
   CHECK(contains(problems, "pytorch_flash, ms"));
   CHECK(contains(problems, ">4.5000</td>"));
   CHECK(contains(problems, ">2.00</td>"));
+}
+
+TEST_CASE("active pairs are told of all pairs, whatever hides the others") {
+  const auto has = [](const char* problem, const char* percent) {
+    const std::string page = page_of({results_file({measurement(problem, "k", "r", 1)})});
+    INFO(problem);
+    CHECK(contains(page.substr(page.find("id=\"flat-1\"")), percent));
+  };
+  has("b=1 h=2 d=64 s=1024 causal", ">50.05</td>");
+  // 64 keys for each query but the first 63.
+  has("b=1 h=2 d=64 s=1024 causal window=64", ">6.06</td>");
 }
 
 TEST_CASE("a page fetches nothing") {

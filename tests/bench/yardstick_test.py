@@ -74,6 +74,21 @@ def main():
                       ["--with", "/usr/bin/true"]):
             assert run(*wrong).returncode != 0, wrong
 
+        for wrong, why in ((["--samples", "0"], "must be a number, 1 or more"), (["--sustain", "nan"], "must be a number, 0 or more")):
+            done = run(*wrong)
+            assert done.returncode == 2 and why in done.stderr, done.stderr
+        # There are as many keys as queries where only these are given, as in flashdma-bench.
+        keys = "import pytorch_yardstick as y; print([y.parse_problem(text)['sk'] for text in ('sq=256', 's=128 sq=64', 'sq=64 sk=32', 's=8')])"
+        done = subprocess.run([sys.executable, "-c", keys], capture_output=True, text=True, check=False,
+                              env={"PYTHONPATH": f"{name}:{pathlib.Path(yardstick).parent}"})
+        assert done.stdout == "[256, 64, 32, 8]\n", done
+
+        # What cannot be written leaves what was there.
+        before = (folder / "results.json").read_text()
+        done = run("--json", str(folder / "torch"), "--with", str(folder / "hopper"))
+        assert done.returncode == 1 and "cannot be written" in done.stderr, done.stderr
+        assert (folder / "results.json").read_text() == before and not (folder / "torch.new").exists()
+
         if len(sys.argv) > 2:
             page = folder / "page.html"
             both["results"] = [result for result in both["results"] if "ms" in result]

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "commands/exit_codes.hpp"
+#include "finite_number.hpp"
 #include "report/analysis.hpp"
 #include "report/chart.hpp"
 #include "report/density_plot.hpp"
@@ -97,11 +98,13 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   report
       ->add_option("--dense-tflops", options.ceilings.dense_tflops,
                    "The dense ceiling, TFLOP/s; without it that of the files, or their fastest dense result")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(finite_number());
   report
       ->add_option("--copy-gbps", options.ceilings.copy_gb_per_s,
                    "The copy bandwidth, 10^9 bytes read and written a second; without it that of the files")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->check(finite_number());
   return report;
 }
 

@@ -18,7 +18,7 @@ constexpr int kFloorPoints = 64;
 struct Lengths {
   std::vector<const Entry*> masked, planned;
   const Entry* dense = nullptr;
-  std::map<std::string, std::vector<Mark>> others;  ///< by backend
+  std::map<std::string, std::vector<const Measurement*>> others;  ///< by backend
 };
 
 double pairs_of(const Problem& problem) {
@@ -67,22 +67,30 @@ std::map<std::int64_t, Lengths> by_length(const Analysis& analysis) {
   for (const ResultsFile* file : analysis.files)
     for (const Measurement& measurement : file->measurements)
       if (measurement.failure.empty() && measurement.backend != kOwnBackend)
-        lengths[measurement.problem.seqlen_k].others[measurement.backend].push_back(
-            mark_of(measurement, measurement.ms));
+        lengths[measurement.problem.seqlen_k].others[measurement.backend].push_back(&measurement);
   std::erase_if(lengths, [](const auto& item) { return item.second.masked.empty(); });
   return lengths;
+}
+
+/// All that is drawn of one number of keys.
+std::vector<const Problem*> problems_of(const Lengths& lengths) {
+  std::vector<const Problem*> problems;
+  for (const auto* entries : {&lengths.masked, &lengths.planned})
+    for (const Entry* entry : *entries) problems.push_back(&entry->measurement->problem);
+  if (lengths.dense != nullptr) problems.push_back(&lengths.dense->measurement->problem);
+  for (const auto& [backend, measurements] : lengths.others)
+    for (const Measurement* measurement : measurements) problems.push_back(&measurement->problem);
+  return problems;
 }
 
 std::string unlike(const std::map<std::int64_t, Lengths>& lengths) {
   const Problem& first = lengths.begin()->second.masked.front()->measurement->problem;
   for (const auto& [keys, each] : lengths) {
     const std::int64_t queries = each.masked.front()->measurement->problem.seqlen_q;
-    for (const Entry* entry : each.masked) {
-      const Problem& problem = entry->measurement->problem;
-      if (!alike(first, problem) || problem.seqlen_q != queries)
-        return "`" + problem_text(first) + "` and `" + problem_text(problem) +
+    for (const Problem* problem : problems_of(each))
+      if (!alike(first, *problem) || problem->seqlen_q != queries)
+        return "`" + problem_text(first) + "` and `" + problem_text(*problem) +
                "` differ in more than lengths and mask: plot one kind at a time";
-    }
   }
   return {};
 }
@@ -133,9 +141,9 @@ void add_length(Chart& chart, std::int64_t keys, const Lengths& each, const Ceil
   if (!each.planned.empty()) add(with_shape(series_of(each.planned), Shape::circle, true), "plan given");
   constexpr Shape kShapes[] = {Shape::diamond, Shape::triangle, Shape::square};
   std::size_t shape = 0;
-  for (const auto& [backend, marks] : each.others) {
+  for (const auto& [backend, measurements] : each.others) {
     Series other;
-    other.marks = marks;
+    for (const Measurement* measurement : measurements) other.marks.push_back(mark_of(*measurement, measurement->ms));
     add(with_shape(std::move(other), kShapes[shape++ % std::size(kShapes)], true), backend);
   }
   if (each.dense != nullptr) add(dense_series(*each.dense, lowest), "no mask" + formatted(", %.4g ms", each.dense->ms));

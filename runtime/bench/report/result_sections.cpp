@@ -174,9 +174,11 @@ std::string flat(const Analysis& analysis) {
                {"Configuration"}});
   for (const Entry& entry : analysis.entries) {
     const Measurement& m = *entry.measurement;
-    const double dense = m.problem.dense_flops() * (m.problem.causal ? 2 : 1);
+    Problem whole = m.problem;
+    whole.causal = false;
+    whole.window = 0;
     table.add({problem_cell(problem_text(m.problem)), text_cell(plan_word(entry)),
-               number_cell("%.2f", 100 * entry.work.flops / dense), number_cell(kMs, entry.ms),
+               number_cell("%.2f", 100 * entry.work.flops / whole.dense_flops()), number_cell(kMs, entry.ms),
                entry.plan == PlanUse::built ? share_cell(entry.share) : no_cell(),
                number_cell("%.1f", entry.teraflops()), floor_cell(entry.floor.ms),
                text_cell(bound_word(entry.floor.bound)), achieved_cell(entry.floor.ms, entry.ms), name_cell(m.row),

@@ -6,6 +6,7 @@
 #include <map>
 #include <ostream>
 
+#include "bench/finite_number.hpp"
 #include "diagnostics/suggest.hpp"
 #include "tune/commands/session.hpp"
 #include "tuning/grids.hpp"
@@ -38,6 +39,7 @@ void add_bound(CLI::App& verb, Options& options) {
   verb.add_option("--bound", options.bound_percent,
                   "percent that a choice may be slower than the best measured one before it gets a row")
       ->check(CLI::Range(0.0, 100.0))
+      ->check(bench::finite_number())
       ->capture_default_str();
 }
 
