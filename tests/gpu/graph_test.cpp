@@ -139,6 +139,7 @@ TEST_CASE("a plan and its schedule are built in the graph that uses them", "[gra
 TEST_CASE("a backward that cannot be launched says so, and leaves the program no CUDA error", "[graph]") {
   Problem host(problems()[0]);
   DeviceProblem device(host);
+  REQUIRE(device.prepare_buffers().ok());
   REQUIRE(device.enqueue().ok());
   REQUIRE(device.finish() == "");
   const cudaStream_t stream = device.stream();
