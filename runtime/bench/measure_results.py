@@ -9,8 +9,8 @@
 The first form measures the parts of the library's own table, some minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
 fails leaves them as they are, the others are measured all the same, and the exit status is 1. `dense`, `dense_alone` and `features` are measured in
-rounds, of which the median counts. Parts `dense`, `dense_alone` and `ampere` need PyTorch, `side_kernels` and
-`utilisation` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
+rounds, of which the median counts. Parts `dense`, `dense_alone` and `ampere` need PyTorch, `side_kernels`,
+`utilisation` and `active_tiles` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
 """
 import argparse
 import json
@@ -39,6 +39,8 @@ AMPERE = [
     f"b={16384 // s} h={2048 // d} d={d} s={s}{causal}" for d in (64, 128, 256) for s in (2048, 16384) for causal in ("", " causal")
 ]
 AMPERE_OTHERS = [*HEAD_DIM_32, "b=1 h=16 hk=4 d=128 s=8192 causal bias=key mask=topw:1024"]
+# What a mask of structure leaves of the main kernel, beside all of it.
+ACTIVE_TILES = [f"b=2 h=16 d=128 s=4096{mask}" for mask in ("", " causal mask=window:512", " mask=documents:1024", " mask=blocks:0.1", " mask=blocks:0.02")]
 DENSITY_FILES = {"_d64": 64, "_d128": 128}  # how the names of one part's files go on
 
 
@@ -87,6 +89,8 @@ PARTS = {
     "plans": ("{gpu}_plans", bench("--set", "plans", "--plan", "--ceilings")),
     "side_kernels": ("side_kernels/{gpu}", [sys.executable, str(BENCH_FOLDER / "side_kernels.py"), "--bench", "{bench}"]),
     "utilisation": ("utilisation/{gpu}", [sys.executable, str(BENCH_FOLDER / "utilisation.py"), "--bench", "{bench}"]),
+    "active_tiles": ("utilisation/{gpu}_active_tiles", [sys.executable, str(BENCH_FOLDER / "utilisation.py"), "--bench", "{bench}",
+                                                       *problems(ACTIVE_TILES)]),
     "ampere": ("{gpu}_ampere", yardstick(*problems(AMPERE), "--backend", "flash", "--backend", "cudnn", "--with", "flashdma_bwd={bench}",
                                          "--with", "flashdma_bwd_ampere={ampere}")),
     "ampere_others": ("{gpu}_ampere_others", ampere(*problems(AMPERE_OTHERS))),

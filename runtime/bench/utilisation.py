@@ -4,7 +4,7 @@
     utilisation.py --bench build/release/runtime/bench/flashdma-bench --commit COMMIT --json utilisation.json
     utilisation.py --bench PATH --problem "b=2 h=16 d=128 s=8192 causal"
 
-Figures are in percent of what a part could do in the cycles of the kernel, at the clock that the GPU runs at. `ncu` is looked for on PATH.
+Figures are in percent of what a part could do in the cycles of the kernel, at the clock that the GPU runs at, beside its microseconds. `ncu` is looked for on PATH.
 """
 import argparse
 
@@ -22,12 +22,14 @@ METRICS = {
     "dram": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "issue_slots": "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
 }
+TIME = {"ns": "gpu__time_duration.sum"}
 
 
 def measure(bench, problem):
     """The metrics of one main kernel, which others have run before."""
-    (kernel, figures), = kernel_metrics([bench, "--problem", problem, "--samples", "3"], METRICS, "^bwd_", skip=2, count=1)
-    return {"problem": problem, "kernel": kernel.split("(")[0], **{name: round(figure, 1) for name, figure in figures.items()}}
+    (kernel, figures), = kernel_metrics([bench, "--problem", problem, "--samples", "3"], {**METRICS, **TIME}, "^bwd_", skip=2, count=1)
+    microseconds = figures.pop("ns") / 1000
+    return {"problem": problem, "kernel": kernel.split("(")[0], "us": round(microseconds, 1), **{name: round(figure, 1) for name, figure in figures.items()}}
 
 
 def main():
@@ -41,10 +43,10 @@ def main():
     results = []
     for problem in arguments.problem or PROBLEMS:
         results.append(measure(arguments.bench, problem))
-        print(f"{problem:<32}", *(f"{name} {results[-1][name]:5.1f} %" for name in METRICS))
+        print(f"{problem:<40} {results[-1]['us']:8.1f} us", *(f"{name} {results[-1][name]:5.1f} %" for name in METRICS))
     if arguments.json:
         gpu = bench_report(arguments.bench, "--problem", "b=1 h=2 d=64 s=1024", "--samples", "3")["gpu"]
-        write_json(arguments.json, {"benchmark": "utilisation", "gpu": gpu, "commit": arguments.commit, "metrics": METRICS, "results": results})
+        write_json(arguments.json, {"benchmark": "utilisation", "gpu": gpu, "commit": arguments.commit, "metrics": {**METRICS, **TIME}, "results": results})
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def main():
             assert done.returncode == 2 and why in done.stderr, done.stderr
 
         listed = subprocess.run([sys.executable, script, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
-        assert len(listed) == 14 and listed[0].startswith("h200.json: "), listed
+        assert len(listed) == 15 and listed[0].startswith("h200.json: "), listed
         assert any(line.startswith("h200_density_d64.json, h200_density_d128.json: ") for line in listed), listed
         if len(sys.argv) > 2:
             words = [word for line in listed for word in shlex.split(line)]
