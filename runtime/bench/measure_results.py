@@ -8,8 +8,8 @@
 
 The first form measures the parts of the library's own table, some minutes on an H200; the second also those of the Ampere family,
 whose build is `./dev bench-ampere`'s; the third some parts alone. A part replaces its files when it has been measured as a whole; one that
-fails leaves them as they are, the others are measured all the same, and the exit status is 1. `dense`, `dense_alone` and `features` are measured in
-rounds, of which the median counts. Parts `dense`, `dense_alone` and `ampere` need PyTorch, `side_kernels`,
+fails leaves them as they are, the others are measured all the same, and the exit status is 1. `dense`, `dense_alone`, `features` and
+`dynamic` are measured in rounds, of which the median counts. Parts `dense`, `dense_alone` and `ampere` need PyTorch, `side_kernels`,
 `utilisation` and `active_tiles` Nsight Compute (`ncu` on PATH). `./dev results` builds both programs and runs this.
 """
 import argparse
@@ -98,8 +98,8 @@ PARTS = {
 
 SETTLED_PARTS = [part for part, (_, command) in PARTS.items() if SETTLED_SAMPLES in command]
 
-# Whose times are compared with each other, or with PyTorch's: in one pass they also depend on what ran before them, by 1 to 2 %.
-PARTS_IN_ROUNDS = ("dense", "dense_alone", "features")
+# Whose times are compared with each other, or with another program's: in one pass they also depend on what ran before them, by 1 to 2 %.
+PARTS_IN_ROUNDS = ("dense", "dense_alone", "features", "dynamic")
 
 
 def needs_ampere(part):

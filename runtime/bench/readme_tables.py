@@ -97,6 +97,7 @@ def dynamic():
 def sparse():
     """Problems with a mask or a window beside the same without one, which comes before them."""
     ms = {result["problem"]: result["ms"] for result in results("h200_sparse")["results"]}
+    main_kernel = {result["problem"]: result["us"] for result in results("utilisation/h200_active_tiles")["results"]}
     rows = []
     for result in results("h200_sparse")["results"]:
         problem = result["problem"]
@@ -108,12 +109,18 @@ def sparse():
         else:
             continue
         dense = ms[shape.removesuffix(" causal")]
+        of_tiles = "-"
         if mask.startswith("random"):  # for the pairs that causality leaves
             dense, tiles = ms[shape], "all"
         else:
-            tiles = f"{100 * result['plan']['predicted_tiles'] / result['plan']['all_tiles']:.1f} %" if "all_tiles" in result.get("plan", {}) else "-"
-        rows.append(f"{shape} | {mask} | {100 * result['active_fraction']:.1f} % | {tiles} | {result['ms']:.3f} | {dense:.3f}")
-    return table("problem | mask | active pairs | active tiles | planned | without the mask", rows)
+            plan = result.get("plan", {})
+            tiles = f"{100 * plan['predicted_tiles'] / plan['all_tiles']:.1f} %" if "all_tiles" in plan else "-"
+            if problem in main_kernel:
+                share = plan["predicted_tiles"] / plan["all_tiles"]
+                whole, alone = result["ms"] / dense / share, main_kernel[problem] / main_kernel[shape.removesuffix(" causal")] / share
+                of_tiles = f"{whole:.2f} · {alone:.2f}"
+        rows.append(f"{shape} | {mask} | {100 * result['active_fraction']:.1f} % | {tiles} | {result['ms']:.3f} | {dense:.3f} | {of_tiles}")
+    return table("problem | mask | active pairs | active tiles | planned | without the mask | an active tile's time over a dense one's: the whole backward · the main kernel", rows)
 
 
 def utilisation():
@@ -259,7 +266,7 @@ def commits():
              "h200_ampere": "the Ampere family", "h200_ampere_others": "the Ampere family's other problems",
              "h200_head_dim_32": "d 32", "h200_dynamic": "masks", "h200_features": "features",
              "h200_deterministic": "deterministic mode by head dim", "h200_small": "small problems",
-             "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "h200_density_d64": "the plots", "h200_density_d128": "the plots",
+             "h200_sparse": "masks of structure", "utilisation/h200": "how busy the GPU is", "utilisation/h200_active_tiles": "the main kernel's active tiles", "h200_density_d64": "the plots", "h200_density_d128": "the plots",
              "h200_plans": "plans", "side_kernels/h200": "the kernels around the main one"}
     unnamed = {path.stem for path in RESULTS.glob("*.json") if "flash_dmattn" not in path.stem} - names.keys()
     if unnamed:
