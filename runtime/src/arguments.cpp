@@ -176,10 +176,10 @@ Check check_grid(const flashdma_bwd_arguments& a) {
                        ", which are more than the 2147483647 that kernels can number; split the batch");
   const flashdma_bwd_pair_tensor& d = a.d_bias;
   if (d.data == nullptr) return {};
-  const auto too_many = [](std::int64_t rows, std::int64_t columns, std::int64_t x, std::int64_t y) {
+  const auto too_many = [](std::int64_t queries, std::int64_t keys, std::int64_t batch, std::int64_t heads) {
     std::int64_t pairs = 0;
     std::int64_t count = 0;
-    return __builtin_mul_overflow(rows, columns, &pairs) || __builtin_mul_overflow(x * y, pairs, &count) ||
+    return __builtin_mul_overflow(queries, keys, &pairs) || __builtin_mul_overflow(batch * heads, pairs, &count) ||
            count / 256 >= kMaxGrid;
   };
   if (too_many(d.rows, d.columns, d.batch, d.heads))

@@ -93,9 +93,11 @@ Check told_of_tuning(const PreparedCall& call, Check failure) {
 /// Copies a text into a field of fixed size. Of one that is too long the end is kept, which tells paths apart.
 template <std::size_t Size>
 void copy_text(char (&field)[Size], std::string_view text) {
-  if (text.size() >= Size) text.remove_prefix(text.size() - (Size - 1));
-  std::memcpy(field, text.data(), text.size());
-  field[text.size()] = '\0';
+  constexpr std::string_view kCut = "...";
+  const bool cut = text.size() >= Size;
+  if (cut) text.remove_prefix(text.size() - (Size - 1 - kCut.size()));
+  char* end = cut ? std::copy(kCut.begin(), kCut.end(), field) : field;
+  *std::copy(text.begin(), text.end(), end) = '\0';
 }
 
 std::int32_t public_layout(KeyLayout layout) {
@@ -272,6 +274,9 @@ flashdma_bwd_code flashdma_bwd_backward_reference(const flashdma_bwd_arguments* 
     if (threads < 0)
       return invalid("threads is " + std::to_string(threads) + ": it must be at least 0; 0 uses every hardware thread");
     if (Check failure = check_memory(a)) return failure;
+    // Here the mask is read, whether there is a plan of it or not.
+    if (a.mask.data != nullptr)
+      if (Check failure = check_mask_memory(a)) return failure;
     if (Check failure = check_host_offsets(a)) return failure;
     if (Check failure = check_host_mask(a)) return failure;
     if (has_no_rows(a)) a = without_idle_parts(a);
@@ -335,6 +340,7 @@ flashdma_bwd_code flashdma_bwd_schedule_build(const flashdma_bwd_arguments* argu
     built.memory = memory;
     built.bytes = shape.bytes;
     built.call = shape.hash;
+    built.kernel = -1;
     if (!call.idle && call.arguments.plan != nullptr) {
       const Resolution& resolution = call.resolution;
       built.kernel = static_cast<std::int32_t>(resolution.kernel - dispatch_table().kernels.data());

@@ -102,7 +102,8 @@ Check check_bias(const flashdma_bwd_arguments& a) {
   if (!is_key_vector(a.bias, a.seqlen_k))
     return invalid("bias.data_type is FLASHDMA_BWD_FP32, which needs rows 1 and columns seqlen_k, " +
                    std::to_string(a.seqlen_k) + ", and the bias has rows " + std::to_string(a.bias.rows) +
-                   " and columns " + std::to_string(a.bias.columns) + ": convert it to data_type");
+                   " and columns " + std::to_string(a.bias.columns) +
+                   ", where a stride of 0 counts as 1: convert it to data_type");
   return {};
 }
 
@@ -149,6 +150,9 @@ Check check_pairs(const flashdma_bwd_arguments& a) {
     return invalid("mask.data is NULL and mask.encoding is " + std::to_string(a.mask.encoding) +
                    (is_encoding(a.mask.encoding) ? ", " + std::string(encoding_name(a.mask.encoding)) : std::string()) +
                    ": clear encoding for no mask; an empty list needs any non-NULL address");
+  } else if (a.plan == nullptr && (a.mask_block_q != 0 || a.mask_block_k != 0)) {
+    return invalid("mask.data is NULL and mask_block_q is " + std::to_string(a.mask_block_q) + ", mask_block_k " +
+                   std::to_string(a.mask_block_k) + ": give the mask of these blocks, or clear both for no mask");
   }
   if (a.bias.data != nullptr)
     if (Check failure = check_bias(a)) return failure;

@@ -25,7 +25,13 @@ int piece_steps_of(const Request& request) {
 Check take_request(const flashdma_bwd_arguments& arguments, Request& request) {
   request.problem = problem_of(arguments);
   request.table_only = (arguments.flags & FLASHDMA_BWD_FLAG_TABLE_ONLY) != 0;
-  if (arguments.kernel != nullptr) request.kernel = arguments.kernel;
+  if (arguments.kernel != nullptr) {
+    request.kernel = arguments.kernel;
+    if (request.kernel.empty())
+      return Failure{FLASHDMA_BWD_OVERRIDE_ERROR,
+                     "kernel is an empty text: give a canonical name, as flashdma_bwd_kernel_name lists them, or NULL "
+                     "for the table's choice"};
+  }
   if (arguments.schedule == nullptr) return {};
   const auto number = static_cast<std::size_t>(arguments.schedule->kernel);
   if (number >= dispatch_table().kernels.size())

@@ -205,6 +205,9 @@ TEST_CASE("an unknown kernel in the arguments is an override error") {
   const Status status = select(a, selection, &device);
   CHECK(status.code() == FLASHDMA_BWD_OVERRIDE_ERROR);
   CHECK(contains(status.message(), "arguments.kernel names `fastest`"));
+  a.kernel = "";
+  CHECK(select(a, selection, &device).code() == FLASHDMA_BWD_OVERRIDE_ERROR);
+  CHECK(contains(flashdma_bwd_last_message(), "kernel is an empty text"));
 }
 
 TEST_CASE("each thread has its own last message, and success clears it") {

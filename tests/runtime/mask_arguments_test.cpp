@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "arguments.hpp"
 #include "small_problem.hpp"
 
 namespace flashdma_bwd::testing {
@@ -133,6 +134,8 @@ TEST_CASE("masks of every encoding") {
     mask_of(p, FLASHDMA_BWD_ENCODING_BYTES, 3, 3);
     p.arguments.mask.data = nullptr;
   });
+  check_refused([](SmallProblem& p) { p.arguments.mask.data = nullptr, p.arguments.mask_block_k = 64; }, kInvalid,
+                {"mask.data is NULL and mask_block_q is 0, mask_block_k 64", "clear both for no mask"});
   // int32 elements, and layouts.
   for (const std::int32_t encoding : {FLASHDMA_BWD_ENCODING_KEY_LIST, FLASHDMA_BWD_ENCODING_INTERVALS})
     check_refused(
@@ -349,6 +352,16 @@ TEST_CASE("a plan serves calls with its mask, whatever layout was asked for when
   a.mask.data = nullptr;
   a.mask.encoding = FLASHDMA_BWD_ENCODING_BITS;  // of a mask that is out of reach
   check_selected(a);
+}
+
+TEST_CASE("a mask that has a plan is read by nobody, so that its memory and strides do not matter") {
+  SmallProblem problem;
+  Arguments& a = problem.arguments;
+  a.mask.stride_column = 7;
+  CHECK(check_memory(a));
+  MaskPlan plan{};
+  a.plan = &plan;
+  CHECK_FALSE(check_memory(a));
 }
 
 TEST_CASE("a schedule must be of the call's plan, and of a kernel of this build") {

@@ -60,8 +60,8 @@ typedef enum flashdma_bwd_code {
       4, /**< the chosen kernel is not in this build; the message names the profile that has it */
   FLASHDMA_BWD_WORKSPACE_TOO_SMALL = 5, /**< the message has the bytes needed and given */
   FLASHDMA_BWD_CUDA_ERROR = 6,          /**< the message has the call and CUDA's own words */
-  FLASHDMA_BWD_OVERRIDE_ERROR =
-      7 /**< FLASHDMA_BWD_KERNEL, _TABLE, _ARCH, _PIECE_STEPS or _TUNE_* (or their API forms) cannot be honoured */
+  FLASHDMA_BWD_OVERRIDE_ERROR = 7 /**< FLASHDMA_BWD_KERNEL, _TABLE, _ARCH, _PIECE_STEPS or _TUNE_* (or their API forms),
+                                     or the kernel of a schedule, cannot be honoured */
 } flashdma_bwd_code;
 
 typedef enum flashdma_bwd_data_type {
@@ -73,7 +73,8 @@ typedef enum flashdma_bwd_data_type {
 /** One of Q, K, V, O, dO, dQ, dK, dV: element (b, s, h, c) is at data + b*stride_batch + s*stride_row + h*stride_head +
  * c. Fixed length: [batch, seqlen, heads, head_dim], with seqlen_q and heads for Q, O, dO and dQ, seqlen_k and heads_kv
  * for K, V, dK and dV. Variable length (packed): [total, heads, head_dim], with total_q or total_k, stride_batch
- * ignored. data must be 16-byte aligned and the strides multiples of 8 elements. A stride of an input may be 0. */
+ * ignored. data must be 16-byte aligned and the strides multiples of 8 elements, none negative. A stride of an input
+ * may be 0. The rows of an input's head, with variable length of the longest sequence, lie within 2^31 - 1 elements. */
 typedef struct flashdma_bwd_tensor {
   void* data;
   int64_t stride_batch;
@@ -179,12 +180,13 @@ typedef struct flashdma_bwd_mask_plan {
  * which CTA takes what. Built once by flashdma_bwd_schedule_build, usable by any number of calls that have the same
  * plan and are alike in batch, heads, head dim, lengths, causality, window and offsets, in data type and kind of bias
  * and in having a softcap, on GPUs of the same kind; they run its kernel, and others are refused. Tensors, strides and
- * scale may differ, but that a kernel which copies a tile bias must be able to copy each. It refers to caller-owned
- * device memory, and is of one building of a plan: a graph that builds a plan each time it is replayed must build the
+ * scale may differ, but that a kernel which copies a tile bias must be able to copy each. A kernel that does not serve
+ * a call's problem is an OVERRIDE_ERROR, another difference an INVALID_ARGUMENT. It refers to caller-owned device
+ * memory, and is of one building of a plan: a graph that builds a plan each time it is replayed must build the
  * schedule, too, since the host does not see that it was replayed. */
 typedef struct flashdma_bwd_schedule {
   uint32_t struct_size;
-  int32_t kernel;    /**< flashdma_bwd_kernel_name knows it; a number of this build */
+  int32_t kernel;    /**< flashdma_bwd_kernel_name knows it; a number of this build; -1 of a call that runs none */
   uint64_t building; /**< of the plan */
   uint64_t call;     /**< a hash of what calls must have in common */
   void* memory;      /**< device; may be NULL where a schedule has 0 bytes */
@@ -254,7 +256,8 @@ typedef struct flashdma_bwd_arguments {
   int32_t data_type;              /**< FLASHDMA_BWD_FP16 or FLASHDMA_BWD_BF16 */
   int32_t head_dim;               /**< a multiple of 8, 8 ... 256 */
   int64_t batch, heads, heads_kv; /**< heads is a multiple of heads_kv */
-  int64_t seqlen_q, seqlen_k;     /**< variable length: the longest sequence, or more */
+  int64_t seqlen_q, seqlen_k; /**< up to 2^30 - 128; variable length: the longest sequence, or more, but 0 where all are
+                                 empty */
   /** Of the scores: 1e-20 ... 1e20 but for its sign; init leaves 0, which means 1/sqrt(head_dim). */
   float scale;
   float softcap;  /**< 0: none; else 0.001 ... 1000000, and at least 1e-7 of the scale's size */
@@ -264,8 +267,8 @@ typedef struct flashdma_bwd_arguments {
   int32_t mask_density;
   int64_t window_left, window_right; /**< -1: unlimited */
 
-  /** A shard of longer sequences: position of its first query and key, and the whole lengths (0: seqlen_q, seqlen_k).
-   */
+  /** A shard of longer sequences: position of its first query and key, and the whole lengths, each up to 2^60. Lengths
+   * of 0: seqlen_q and seqlen_k, with variable length each sequence's own, and then both or neither. */
   int64_t query_offset, key_offset, global_seqlen_q, global_seqlen_k;
 
   /** Variable length: device pointers to batch + 1 int32 offsets into the packed tensors, or NULL for fixed length.
@@ -276,11 +279,11 @@ typedef struct flashdma_bwd_arguments {
 
   flashdma_bwd_tensor q, k, v, out, d_out; /**< inputs */
   /** float32 logsumexp of each row: (b, h, i) at lse + b*lse_stride_batch + h*lse_stride_head + i*lse_stride_row, where
-   * with variable length i counts packed rows and lse_stride_batch is ignored. An empty row is +inf or -inf, and all
-   * its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of more of which these are a
-   * part: P is at most 1. One that is too small is not noticed. Where it makes P nearly 2 or more, fp16 problems with
-   * head dims above 128 may lose the pair in dQ, dK and dBias and have it in dV; above 4, P may overflow in bf16
-   * problems with head dims above 128. */
+   * with variable length i counts packed rows and lse_stride_batch is ignored. No stride is negative. An empty row is
+   * +inf or -inf, and all its probabilities and gradients are 0. It is the logsumexp of the row's own scores, or of
+   * more of which these are a part: P is at most 1. One that is too small is not noticed. Where it makes P nearly 2 or
+   * more, fp16 problems with head dims above 128 may lose the pair in dQ, dK and dBias and have it in dV; above 4, P
+   * may overflow in bf16 problems with head dims above 128. */
   const float* lse;
   int64_t lse_stride_batch, lse_stride_head, lse_stride_row;
   int32_t lse_base_two; /**< 0: natural logarithm; 1: base 2 */
@@ -288,7 +291,7 @@ typedef struct flashdma_bwd_arguments {
   flashdma_bwd_pair_tensor mask;
   flashdma_bwd_pair_tensor bias; /**< of Q's type, or FP32 where it is a key vector */
   /** NULL: built in the workspace from mask. Else mask.data is not read and may be NULL; if it is not, encoding, rows,
-   * batch and heads must be those that the plan was built of. */
+   * batch and heads must be those that the plan was built of, and strides do not matter. */
   const flashdma_bwd_mask_plan* plan;
 
   /** Outputs, which share no memory with the inputs or each other. All rows are written. */
@@ -304,7 +307,7 @@ typedef struct flashdma_bwd_arguments {
   float *d_q_accumulator, *d_k_accumulator, *d_v_accumulator; /**< must be NULL: float32 outputs */
   int32_t sm_limit;                                           /**< must be 0: CTAs to use at most */
 
-  /** Of a mask of blocks: queries and keys of a block, multiples of 64 up to 65472; else 0. */
+  /** Of a mask of blocks: queries and keys of a block, multiples of 64 up to 65472; else 0, with a plan ignored. */
   uint16_t mask_block_q, mask_block_k;
   uint64_t tag;       /**< the caller's name for this problem: hooks report it, nothing else reads it */
   const char* kernel; /**< canonical name of the kernel to use instead of the table's choice; NULL: the table */
@@ -320,7 +323,7 @@ typedef struct flashdma_bwd_selection {
   int32_t row_line;           /**< of row_file; 0 where that has no lines */
   char kernel[128];           /**< canonical name */
   char row_file[64];          /**< the YAML table, what named the kernel, or the cache of measured choices ("first
-                                 use": a choice that is in memory only) */
+                                 use": a choice that is in memory only); of a longer path its end behind "..." */
   char row_architecture[8];   /**< sm80 ... */
   int32_t layout;             /**< flashdma_bwd_key_layout of the mask's plan; -1: there is no mask */
 } flashdma_bwd_selection;
@@ -337,8 +340,8 @@ FLASHDMA_BWD_API const char* flashdma_bwd_table_hash(
     void); /**< 16 hexadecimal digits of the tables that were compiled in */
 /** Such as "invalid argument"; "unknown code" for a number that is none. Never NULL. */
 FLASHDMA_BWD_API const char* flashdma_bwd_code_name(flashdma_bwd_code code);
-/** What went wrong in this thread's last call, where, and what to do; empty where it succeeded. Valid until this
- * thread's next call. */
+/** What went wrong in this thread's last call of a function that returns a flashdma_bwd_code, where, and what to do;
+ * empty where it succeeded. Valid until this thread's next such call. */
 FLASHDMA_BWD_API const char* flashdma_bwd_last_message(void);
 
 /** Sets struct_size, and all other fields to what they mean where a caller has nothing to say: 0, NULL, no window. */
@@ -418,15 +421,17 @@ FLASHDMA_BWD_API flashdma_bwd_code flashdma_bwd_select(const flashdma_bwd_argume
                                                        const flashdma_bwd_device* device,
                                                        flashdma_bwd_selection* selection);
 /** Writes why, as text: which layout a mask's plan has and by which rule, and every candidate row with the condition
- * that failed; of arguments that no backward would take, what is wrong with them. Returns the length without the final
- * NUL, like snprintf. */
+ * that failed; of arguments that no backward would take, what is wrong with them, but for the addresses and strides of
+ * tensors, which are not looked at. Returns the length without the final NUL, like snprintf. */
 FLASHDMA_BWD_API size_t flashdma_bwd_explain(const flashdma_bwd_arguments* arguments, const flashdma_bwd_device* device,
                                              char* text, size_t capacity);
 
 /** Learning which kernel is the fastest. The library's tables were measured on some GPUs and problems; a program may
  * have the library measure its own, and keep what it learned in a file, the cache. The key of a choice is what the
- * tables go by: data type, head dim, batch, heads, lengths, bias, mask with its layout and density, causality, softcap
- * and determinism. It does not matter whether sequences are packed, or which outputs are asked for.
+ * tables go by: data type, head dim, batch, heads, lengths, bias, mask with its layout and density, causality, the
+ * width of a window, softcap and determinism, and whether a tile bias and its gradient can be moved by copies, which
+ * their addresses and strides decide (flashdma_bwd_pair_tensor). It does not matter whether sequences are packed, or
+ * whether a gradient of another bias is asked for.
  *
  * arguments.kernel or a schedule's, FLASHDMA_BWD_KERNEL, FLASHDMA_BWD_ARCH and rows of FLASHDMA_BWD_TABLE go before the
  * cache, and FLASHDMA_BWD_FLAG_TABLE_ONLY goes without it. flashdma_bwd_select and flashdma_bwd_explain say when it
@@ -469,8 +474,8 @@ typedef struct flashdma_bwd_tuning_state {
   int32_t frozen;       /**< 1: nothing is measured or written any more */
   int32_t unsaved;      /**< choices that are in memory only because the file could not be written */
   int64_t choices;      /**< problems that have one */
-  /** 16 hexadecimal digits, of the problems and their kernels in whatever order, and of the kind of GPU. Processes with
-   * the same hash run the same kernels. */
+  /** Empty with FLASHDMA_BWD_TUNE_OFF, else 16 hexadecimal digits, of the problems and their kernels in whatever order,
+   * and of the kind of GPU. Processes with the same hash run the same kernels. */
   char hash[24];
 } flashdma_bwd_tuning_state;
 

@@ -117,8 +117,12 @@ inline Status select(const Arguments& arguments, Selection& selection, const Dev
 
 /// Why: every candidate row in order, with the condition that failed.
 inline std::string explain(const Arguments& arguments, const Device* device = nullptr) {
-  std::string text(flashdma_bwd_explain(&arguments, device, nullptr, 0), '\0');
-  flashdma_bwd_explain(&arguments, device, text.data(), text.size() + 1);
+  // What is learned in another thread meanwhile may make it longer.
+  std::string text;
+  for (std::size_t length = flashdma_bwd_explain(&arguments, device, nullptr, 0); length != text.size();) {
+    text.resize(length);
+    length = flashdma_bwd_explain(&arguments, device, text.data(), text.size() + 1);
+  }
   return text;
 }
 
