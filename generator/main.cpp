@@ -15,7 +15,11 @@ int main(int argc, char** argv) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool colour = isatty(STDERR_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
   try {
-    return run_command_line(std::vector<std::string>(argv + 1, argv + argc), {std::cout, std::cerr, colour});
+    const int code = run_command_line(std::vector<std::string>(argv + 1, argv + argc), {std::cout, std::cerr, colour});
+    if (std::cout.flush()) return code;
+    std::cerr << "flashdma-gen: standard output cannot be written, so that what it has is not whole: see whether its "
+                 "disk is full or whoever reads it has ended\n";
+    return kInternal;
   } catch (const std::exception& exception) {
     std::cerr << "flashdma-gen: internal error: " << exception.what() << '\n';
     return kInternal;

@@ -38,6 +38,8 @@ std::string remedy(const Options& options) {
 void check_tree(const Plan& plan, const Options& options, Diagnostics& diagnostics) {
   const TreeComparison tree = compare_tree(options.output, emit(plan));
   const std::vector<std::string> notes{remedy(options)};
+  if (!tree.unreadable.empty())
+    diagnostics.add(Rule::file_unreadable, {options.output}, tree.unreadable, {"make it readable, and check again"});
   const auto place = [&](const std::string& path) { return Location{options.output + '/' + path}; };
   for (const std::string& path : tree.missing)
     diagnostics.add(Rule::output_missing, place(path), "the generated file does not exist", notes);

@@ -10,6 +10,7 @@
 #include "commands/session.hpp"
 #include "diagnostics/suggest.hpp"
 #include "selection/gpu_presets.hpp"
+#include "selection/problem_domain.hpp"
 #include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
@@ -107,7 +108,7 @@ void add_explain(CLI::App& verb, Options& options) {
       ->check(CLI::Range(0, 1000))
       ->option_text("INT [0]");
   // The bounds keep the product of all three within 64 bits.
-  const CLI::Range batches(1, 1 << 20), heads(1, 1 << 16), lengths(std::int64_t{1}, std::int64_t{1} << 31);
+  const CLI::Range batches(1, 1 << 20), heads(1, 1 << 16), lengths(std::int64_t{1}, kLongestSequence);
   verb.add_option("--batch", p.batch, "sequences")->check(batches)->capture_default_str();
   verb.add_option("--heads", p.heads, "query heads")->check(heads)->capture_default_str();
   verb.add_option("--heads-kv", p.heads_kv, "key and value heads; as many as query heads if not given")->check(heads);

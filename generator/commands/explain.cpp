@@ -92,6 +92,9 @@ Problem asked_problem(const Options& options) {
 
 /// Why no call is the problem that the options describe, or nothing.
 std::string contradiction(const Options& options, const Problem& problem) {
+  if (problem.heads % problem.heads_kv != 0)
+    return "--heads " + std::to_string(problem.heads) + " is no multiple of --heads-kv " +
+           std::to_string(problem.heads_kv) + ": each KV head serves the same number of query heads";
   if (!problem.masked && options.layout)
     return "--layout without --masked: it is the order of the keys in a mask's plan; give both or neither";
   if (!problem.masked && options.mask_density)

@@ -1,5 +1,6 @@
 // generate: configs/ to generated/.
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "commands/commands.hpp"
@@ -21,7 +22,7 @@ void print(const TreeComparison& tree, const Plan& plan, const Options& options,
                                           {"changed", tree.changed},
                                           {"removed", tree.orphaned},
                                           {"unchanged", tree.current.size()}};
-    out << document.dump(2) << '\n';
+    out << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     return;
   }
   for (const std::string& path : tree.missing) out << "add     " << path << '\n';
@@ -48,7 +49,13 @@ int run_generate(const Options& options, const Streams& streams) {
   if (!diagnostics.empty()) return kFindings;
 
   const std::vector<EmittedFile> files = emit(plan);
+  std::optional<TreeLock> lock;
+  if (!options.dry_run) lock.emplace(options.output);
   const TreeComparison tree = compare_tree(options.output, files);
+  if (!tree.unreadable.empty()) {
+    streams.err << "flashdma-gen: " << tree.unreadable << "; nothing was written\n";
+    return kInternal;
+  }
   if (!options.dry_run) {
     if (const std::string why = update_tree(options.output, files, tree); !why.empty()) {
       streams.err << "flashdma-gen: " << why << '\n';

@@ -75,6 +75,11 @@ int run_list(const Options& options, const Streams& streams) {
   const Profile* profile = chosen_profile(*configuration, options, streams);
   if (profile == nullptr) return kUsage;
   const Plan plan = make_plan(*configuration, *profile, options.filter);
+  const bool of_plan = options.subject == ListSubject::kernels || options.subject == ListSubject::rows;
+  if (!of_plan && options.format == Format::table)
+    return refuse_usage(streams, "--format table is a form of the rows: ask for `list rows --format table`");
+  if (options.subject != ListSubject::kernels && !options.filter.empty())
+    return refuse_usage(streams, "--filter has no effect on what is listed but for kernels: leave it out");
   if (options.format == Format::table) return list_table(plan, streams.out);
   switch (options.subject) {
     case ListSubject::kernels:

@@ -111,7 +111,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::optional<Node> root_;
 };
 
-/// Reports the first byte that begins no character. Returns whether there is none.
+/// Reports the first byte that begins no character, or none of a text. Returns whether there is none.
 bool check_utf8(const SourceFile& source, Diagnostics& diagnostics) {
   constexpr char kDigits[] = "0123456789abcdef";
   Location at{source.path, 1, 1, 1};
@@ -123,6 +123,11 @@ bool check_utf8(const SourceFile& source, Diagnostics& diagnostics) {
           Rule::yaml_syntax, at,
           std::string("not UTF-8: the byte 0x") + kDigits[byte / 16] + kDigits[byte % 16] + " begins no character",
           {"save the file as UTF-8"});
+      return false;
+    }
+    // YAML has no NUL; UTF-16 has one for each letter.
+    if (rest.front() == '\0') {
+      diagnostics.add(Rule::yaml_syntax, at, "not YAML: a NUL byte", {"save the file as UTF-8"});
       return false;
     }
     if (rest.front() == '\n') ++at.line, at.column = 0;

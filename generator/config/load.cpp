@@ -18,15 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<SourceFile> read_file(const fs::path& path, std::string name, Diagnostics& diagnostics) {
+  std::error_code ignored;
+  const bool folder = fs::is_directory(path, ignored);
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
   std::ostringstream text;
-  if (stream && !fs::is_directory(path)) text << stream.rdbuf();
-  const bool empty = stream && !fs::is_directory(path) && text.str().empty();
-  if (!stream || fs::is_directory(path) || (text.fail() && !empty)) {
-    const std::string why = fs::is_directory(path) ? "it is a folder"
-                            : errno != 0           ? std::strerror(errno)
-                                                   : "reading failed";
+  if (stream && !folder) text << stream.rdbuf();
+  const bool empty = stream && !folder && text.str().empty();
+  if (!stream || folder || (text.fail() && !empty)) {
+    const std::string why = folder ? "it is a folder" : errno != 0 ? std::strerror(errno) : "reading failed";
     diagnostics.add(Rule::file_unreadable, {path.generic_string()}, "the file cannot be read: " + why);
     return std::nullopt;
   }
@@ -38,7 +38,15 @@ std::vector<fs::path> yaml_files(const fs::path& folder, Diagnostics& diagnostic
   std::error_code error;
   std::vector<fs::path> files;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() == ".yaml") files.push_back(it->path());
+    if (it->path().extension() == ".yaml") {
+      // A pipe would be waited for. What is there and is none, but a link to nothing, is found out by reading it.
+      std::error_code ignored;
+      if (const fs::file_status status = it->status(ignored); fs::is_other(status) || fs::is_fifo(status))
+        diagnostics.add(Rule::file_unreadable, {it->path().generic_string()},
+                        "the file cannot be read: it is no regular file");
+      else
+        files.push_back(it->path());
+    }
   if (error)
     diagnostics.add(Rule::file_unreadable, {folder.generic_string()}, "the folder cannot be read: " + error.message(),
                     {"--configs names the folder that holds architectures/, tables/ and profiles/"});
@@ -95,7 +103,8 @@ Configuration load_configuration(const fs::path& folder, Diagnostics& diagnostic
 
 Configuration load_tables(const fs::path& path, Diagnostics& diagnostics) {
   Configuration configuration;
-  if (fs::is_directory(path)) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
     read_tables(path, configuration, diagnostics);
   } else if (std::optional<SourceFile> source =
                  read_file(path, "configs/tables/" + path.filename().generic_string(), diagnostics)) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -277,7 +278,9 @@ std::optional<std::string> MapReader::date(std::string_view key) const {
   int year = 0, month = 0, day = 0;
   if (text.size() == 10 && text[4] == '-' && text[7] == '-' && parse_all(text.substr(0, 4), year) &&
       parse_all(text.substr(5, 2), month) && parse_all(text.substr(8, 2), day) && year > 0) {
-    if (1 <= month && month <= 12 && 1 <= day && day <= 31) return node->text;
+    const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+                                           std::chrono::day(static_cast<unsigned>(day))};
+    if (month > 0 && day > 0 && date.ok()) return node->text;
     diagnostics_.add(Rule::out_of_range, node->at, quoted(key) + " is a date, and " + node->text + " is none");
     return std::nullopt;
   }
@@ -404,7 +407,8 @@ std::optional<std::vector<std::string>> MapReader::texts(std::string_view key) c
   if (node == nullptr || !check_list(*node, field(key))) return std::nullopt;
   std::vector<std::string> result;
   for (const Node& item : node->items) {
-    if (item.kind != Node::Kind::scalar || item.text.empty()) {
+    if (item.kind != Node::Kind::scalar || item.text.empty() ||
+        std::any_of(item.text.begin(), item.text.end(), is_control)) {
       refuse_type(item, field(key));
       continue;
     }

@@ -3,6 +3,7 @@
 
 #include "config/map_reader.hpp"
 #include "config/read.hpp"
+#include "selection/vocabulary.hpp"
 
 namespace flashdma_bwd::generator {
 namespace {
@@ -56,6 +57,13 @@ std::optional<ArchitectureSpec> read_architecture(const SourceFile& source, Diag
   spec.at = file.at("architecture");
   if (const auto word = file.word("architecture")) spec.architecture = static_cast<Architecture>(*word);
   spec.compute_capability = static_cast<int>(file.integer("compute_capability").value_or(0));
+  // `sm86` is the code that GPUs of compute capability 8.6 run.
+  const std::string capability = std::to_string(spec.compute_capability);
+  if (spec.compute_capability != 0 && file.word("architecture") && word(spec.architecture) != "sm" + capability)
+    diagnostics.add(Rule::out_of_range, file.at("compute_capability"),
+                    "`compute_capability` is " + capability + ", and this is the file of `" +
+                        std::string(word(spec.architecture)) + "`",
+                    {"it is the number in the architecture's name"});
   spec.gpus = file.texts("gpus").value_or(std::vector<std::string>{});
   file.text("source");
   if (const Node* limits = file.find("limits")) read_limits(*limits, spec, diagnostics);

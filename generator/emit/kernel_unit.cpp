@@ -14,8 +14,9 @@ std::string upper(std::string_view word) {
   return text;
 }
 
-/// A backslash at its end would make the next line a part of it.
+/// A backslash at its end would make the next line a part of it, to some compilers also one before blanks.
 std::string comment(std::string text) {
+  text.erase(text.find_last_not_of(" \t\v\f") + 1);
   if (text.ends_with('\\')) text += '.';
   return "// " + text + '\n';
 }

@@ -1,6 +1,11 @@
 // Comparison, staging, renaming.
 #include "output/output_tree.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,6 +16,7 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace flashdma_bwd::generator {
 namespace {
@@ -47,6 +53,9 @@ std::string failure(const std::string& what, const fs::path& path, const std::st
 }
 
 std::string write_file(const fs::path& path, const std::string& text) {
+  // Not what a link leads to.
+  std::error_code ignored;
+  if (fs::is_symlink(path, ignored)) fs::remove(path, ignored);
   errno = 0;
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);
   stream.write(text.data(), static_cast<std::streamsize>(text.size()));
@@ -75,6 +84,7 @@ class CreatedFolders {
     if (!fs::is_directory(folder, error)) return failure("cannot create the folder", folder, "a file is in its place");
     return {};
   }
+  const std::vector<fs::path>& all() const { return created_; }
   void remove() const {
     std::error_code ignored;
     for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
@@ -85,6 +95,31 @@ class CreatedFolders {
 };
 
 }  // namespace
+
+TreeLock::TreeLock(const fs::path& root) {
+  const auto is_still_there = [&] {
+    struct stat opened = {}, named = {};
+    return fstat(folder_, &opened) == 0 && stat(root.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+           opened.st_dev == named.st_dev;
+  };
+  // Whoever has failed meanwhile has removed the folder that this one waited for.
+  do {
+    if (folder_ >= 0) close(std::exchange(folder_, -1));
+    CreatedFolders folders;
+    const bool there = folders.create(root).empty();
+    created_.insert(created_.end(), folders.all().begin(), folders.all().end());
+    if (!there) return;  // which whoever writes is told, too
+    folder_ = open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_ < 0 || flock(folder_, LOCK_EX) != 0) return;
+  } while (!is_still_there());
+}
+
+TreeLock::~TreeLock() {
+  // Those that hold nothing.
+  std::error_code ignored;
+  for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
+  if (folder_ >= 0) close(folder_);
+}
 
 FileOperations disk_operations() {
   return {write_file, rename_file};
@@ -102,18 +137,29 @@ TreeComparison compare_tree(const fs::path& root, const std::vector<EmittedFile>
     else
       (read_text(path) == file.text ? comparison.current : comparison.changed).push_back(file.path);
   }
+  fs::path at = root;
   const auto look_at = [&](const fs::directory_entry& entry) {
     std::error_code ignored;
+    at = entry.path();
     if (!entry.is_regular_file(ignored)) return;
     const std::string path = entry.path().lexically_relative(root).generic_string();
     if (!emitted.contains(path) && (path.ends_with(kStagedSuffix) || is_ours(entry.path())))
       comparison.orphaned.push_back(path);
   };
+  // Of what lies behind an entry that cannot be read nobody knows whether it is ours.
+  const auto note = [&] {
+    const bool absent = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (error && !absent) comparison.unreadable = failure("cannot read what lies in or behind", at, error.message());
+    error.clear();
+  };
   // Only where files are emitted to: whatever else lies below the root is not ours to judge.
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) look_at(*it);
-  error.clear();
-  for (fs::recursive_directory_iterator it(root / "kernels", error), end; !error && it != end; it.increment(error))
+  note();
+  at = root / "kernels";
+  constexpr auto kLinksToo = fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator it(at, kLinksToo, error), end; !error && it != end; it.increment(error))
     look_at(*it);
+  note();
   for (auto* list : {&comparison.missing, &comparison.changed, &comparison.orphaned, &comparison.current})
     std::sort(list->begin(), list->end());
   return comparison;

@@ -19,10 +19,26 @@ struct TreeComparison {
   std::vector<std::string> changed;   ///< emitted, and otherwise on the disk
   std::vector<std::string> orphaned;  ///< on the disk with our banner, not emitted; and what an aborted write left
   std::vector<std::string> current;   ///< as emitted
+  std::string unreadable;             ///< what keeps the tree from being compared, or an empty text
   bool up_to_date() const { return missing.empty() && changed.empty() && orphaned.empty(); }
 };
 
-/// What cannot be read counts as changed.
+/// Holds the tree for one process until it is destroyed; others wait. Creates the folder where there is none, and
+/// removes it again if nothing was put into it. Holds nothing where the folder cannot be had or its file system has no
+/// locks.
+class TreeLock {
+ public:
+  explicit TreeLock(const std::filesystem::path& root);
+  ~TreeLock();
+  TreeLock(const TreeLock&) = delete;
+  TreeLock& operator=(const TreeLock&) = delete;
+
+ private:
+  int folder_ = -1;
+  std::vector<std::filesystem::path> created_;
+};
+
+/// A file that cannot be read counts as changed.
 TreeComparison compare_tree(const std::filesystem::path& root, const std::vector<EmittedFile>& files);
 
 /// How a write reaches the disk; tests put failures here. Each returns what went wrong, or an empty text.

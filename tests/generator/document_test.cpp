@@ -77,6 +77,16 @@ TEST_CASE("what a terminal would obey is not printed", "[render]") {
   CHECK(render_json(diagnostics).find('\033') == std::string::npos);
 }
 
+TEST_CASE("a NUL byte is none of a text, and so none of UTF-16 is", "[document]") {
+  using std::string_literals::operator""s;
+  for (const std::string& text : {"a: x\0y\n"s, "a\0:\0 \0x\0"s}) {
+    Diagnostics diagnostics;
+    CHECK_FALSE(parse_document({"a.yaml", "a.yaml", text}, diagnostics));
+    REQUIRE(diagnostics.size() == 1);
+    CHECK(diagnostics.sorted().front().message.find("a NUL byte") != std::string::npos);
+  }
+}
+
 TEST_CASE("only UTF-8 is read, and the first byte that is not is shown", "[document]") {
   for (const char* good :
        {"\xc3\xa9", "\xe2\x82\xac", "\xef\xbb\xbf", "\xed\x9f\xbf", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})

@@ -1,6 +1,7 @@
 // The program itself: streams, exit codes, colour.
 #include <fcntl.h>
 #include <pty.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -123,6 +124,47 @@ TEST_CASE("a wrong command line is usage, a disk that refuses is internal", "[ex
   CHECK(refused.code == 3);
   CHECK(refused.out.empty());
   CHECK(refused.err.find("file") != std::string::npos);
+}
+
+TEST_CASE("what standard output does not take is no success", "[executable]") {
+  if (!fs::exists("/dev/full")) return;
+  const TemporaryFolder folder;
+  copy_base(folder.path());
+  const std::string command = "cd '" + folder.path().string() +
+                              "' && '" FLASHDMA_BWD_GENERATOR "' list rows --format table > /dev/full 2> err.txt";
+  const int status = std::system(command.c_str());
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 3);
+  CHECK(read(folder.path() / "err.txt").find("standard output cannot be written") != std::string::npos);
+}
+
+TEST_CASE("runs at the same time leave the tree of the last", "[executable]") {
+  const TemporaryFolder folder;
+  copy_base(folder.path());
+  const std::string program = "'" FLASHDMA_BWD_GENERATOR "' generate --output new/tree > /dev/null 2>> err.txt";
+  const std::string command = "cd '" + folder.path().string() + "' && { (" + program + "; echo $? >> codes) & (" +
+                              program + "; echo $? >> codes) & (" + program +
+                              " --filter sm80; echo $? >> codes); wait; }";
+  for (int i = 0; i < 5; ++i) {
+    fs::remove_all(folder.path() / "new");
+    REQUIRE(std::system(command.c_str()) == 0);
+    INFO(read(folder.path() / "err.txt"));
+    const Outcome whole = run(folder.path(), "check --output new/tree");
+    const Outcome part = run(folder.path(), "check --output new/tree --filter sm80");
+    CHECK((whole.code == 0 || part.code == 0));
+  }
+  CHECK(read(folder.path() / "codes").find_first_not_of("0\n") == std::string::npos);
+}
+
+TEST_CASE("pipes and links to nowhere among the tables are named", "[executable]") {
+  const TemporaryFolder folder;
+  copy_base(folder.path());
+  REQUIRE(mkfifo((folder.path() / "configs/tables/pipe.yaml").c_str(), 0600) == 0);
+  fs::create_symlink("loop.yaml", folder.path() / "configs/tables/loop.yaml");
+  const Outcome outcome = run(folder.path(), "check");
+  CHECK(outcome.code == 1);
+  CHECK(outcome.err.find("pipe.yaml: error: the file cannot be read: it is no regular file") != std::string::npos);
+  CHECK(outcome.err.find("loop.yaml: error: the file cannot be read: ") != std::string::npos);
 }
 
 TEST_CASE("two runs in two folders write the same bytes", "[executable]") {

@@ -128,6 +128,15 @@ TEST_CASE("what a killed run left staged is an orphan", "[output]") {
   CHECK(read_tree(folder.path()) == as_map(first_tree()));
 }
 
+TEST_CASE("a link that lies where a file is staged is not followed", "[output]") {
+  const TemporaryFolder folder;
+  write(folder.path() / "victim", "mine\n");
+  fs::create_symlink(folder.path() / "victim", folder.path() / "staged");
+  CHECK(disk_operations().write(folder.path() / "staged", "text").empty());
+  CHECK(read(folder.path() / "victim") == "mine\n");
+  CHECK(read(folder.path() / "staged") == "text");
+}
+
 TEST_CASE("files and folders in the way are named", "[output]") {
   const TemporaryFolder folder;
   write(folder.path() / "file", "text");
