@@ -1,6 +1,8 @@
 // check: every rule over configs/, and whether generated/ is what they say. Writes nothing.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <string_view>
 
 #include "commands/commands.hpp"
 #include "commands/session.hpp"
@@ -24,14 +26,26 @@ void list_rules(const Options& options, std::ostream& out) {
     out << rule.id << std::string(kColumn - rule.id.size(), ' ') << rule.summary << '\n';
 }
 
+/// As one word of a shell's command.
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](char c) {
+    return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') ||
+           std::string_view("_-./+,:=@%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + '\'';
+}
+
 /// The command that brings the tree up to date.
 std::string remedy(const Options& options) {
   const Options usual;
   std::string command = "flashdma-gen generate";
-  if (options.configs != usual.configs) command += " --configs " + options.configs;
-  if (options.output != usual.output) command += " --output " + options.output;
-  if (options.profile != usual.profile) command += " --profile " + options.profile;
-  if (!options.filter.empty()) command += " --filter '" + options.filter + '\'';
+  if (options.configs != usual.configs) command += " --configs " + shell_word(options.configs);
+  if (options.output != usual.output) command += " --output " + shell_word(options.output);
+  if (options.profile != usual.profile) command += " --profile " + shell_word(options.profile);
+  if (!options.filter.empty()) command += " --filter " + shell_word(options.filter);
   return "`" + command + "` brings it up to date";
 }
 

@@ -75,10 +75,16 @@ void add_explain(CLI::App& verb, Options& options) {
       ->check(CLI::IsMember(names, CLI::ignore_case))
       ->option_text(list);
   verb.add_option("--compute-capability,--gpu-compute-capability", options.device.compute_capability,
-                  "10 * major + minor, for a GPU that has no name here");
-  verb.add_option("--sm-count", options.device.sm_count, "its multiprocessors");
+                  "10 * major + minor, for a GPU that has no name here")
+      ->check(CLI::Range(10, 9999))
+      ->option_text("INT");
+  verb.add_option("--sm-count", options.device.sm_count, "its multiprocessors")
+      ->check(CLI::Range(1, 1 << 20))
+      ->option_text("INT");
   verb.add_option("--shared-memory", options.device.shared_memory_per_block,
-                  "bytes that a block may opt in to; the architecture's if not given");
+                  "bytes that a block may opt in to; the architecture's if not given")
+      ->check(CLI::Range(1, 1 << 30))
+      ->option_text("INT");
   Problem& p = options.problem;
   verb.add_option("--dtype", p.data_type, "element type")
       ->transform(one_of(choices<DataType>()))

@@ -39,11 +39,12 @@ Sums sums_of(const Plan& plan, const ArchitectureSpec& spec) {
   return sums;
 }
 
-void print_line(std::ostream& out, std::string_view name, const Sums& sums, const char* remark) {
-  std::array<char, 160> line{};
-  std::snprintf(line.data(), line.size(), "%-12s %8zu %8zu %12.1f %12.1f  %s\n", std::string(name).c_str(),
-                sums.kernels, sums.units, sums.seconds / 60, static_cast<double>(sums.bytes) / 1e6, remark);
-  out << line.data();
+void print_line(std::ostream& out, std::string_view name, const Sums& sums, std::string_view remark) {
+  std::array<char, 512> figures{};  // a double has 309 digits at most
+  std::snprintf(figures.data(), figures.size(), "%8zu %8zu %12.1f %12.1f  ", sums.kernels, sums.units,
+                sums.seconds / 60, static_cast<double>(sums.bytes) / 1e6);
+  constexpr std::size_t kNames = 13;
+  out << name << std::string(kNames - std::min(name.size(), kNames), ' ') << figures.data() << remark << '\n';
 }
 
 }  // namespace
@@ -75,7 +76,7 @@ int run_stats(const Options& options, const Streams& streams) {
     measured = measured && (spec.build_measured || sums.kernels == 0);
     const std::string_view name = word(spec.architecture);
     const std::string remark = (spec.build_measured ? "measured with " : "estimated for ") + spec.build_toolkit;
-    if (options.format == Format::text) print_line(streams.out, name, sums, remark.c_str());
+    if (options.format == Format::text) print_line(streams.out, name, sums, remark);
     nlohmann::ordered_json entry = as_json(sums);
     entry["architecture"] = name;
     entry["toolkit"] = spec.build_toolkit;

@@ -76,10 +76,12 @@ constexpr Field kBuild[] = {
     {.name = "measured", .type = flag, .required = true},
     {.name = "kernels", .type = list_of_maps, .required = true},
 };
+/// So that sums of them stay in 64 bits.
+constexpr std::int64_t kMostKernelBytes = std::int64_t{1} << 40;
 constexpr Field kKernelCost[] = {
     {.name = "head_dim", .type = integer, .required = true, .values = kHeadDims, .unit = "elements"},
     {.name = "seconds", .type = number, .required = true, .unit = "seconds"},
-    {.name = "bytes", .type = integer, .required = true, .low = 1, .unit = "bytes"},
+    {.name = "bytes", .type = integer, .required = true, .low = 1, .high = kMostKernelBytes, .unit = "bytes"},
 };
 constexpr Field kTable[] = {
     {.name = "architecture", .type = word, .required = true, .words = kArchitectureWords},

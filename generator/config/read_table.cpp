@@ -119,6 +119,8 @@ std::string read_measured(const Node& node, Diagnostics& diagnostics) {
       diagnostics.add(
           Rule::unknown_value, reader.at("runner_up"), "`runner_up` is not the name of a tile: " + tile.error,
           {"a name such as " + tile_name(TileConfig{KernelFamily::ampere, 64, 128, 8, 2, 4, 2, 2, 1, false})});
+  if (ms && *ms == 0)
+    diagnostics.add(Rule::out_of_range, reader.at("ms"), "`ms` is 0: a time that was measured is more than that");
   if (ms && runner_up_ms && *runner_up_ms < *ms)
     diagnostics.add(Rule::out_of_range, reader.at("runner_up_ms"),
                     "`runner_up_ms` is less than `ms`: the row does not name the faster one",
@@ -151,6 +153,12 @@ TableRow read_row(const Node& node, Diagnostics& diagnostics) {
   if (measured != nullptr) {
     row.provenance = ProvenanceKind::measured;
     row.provenance_text = (row.derived.empty() ? "" : row.derived + "; ") + read_measured(*measured, diagnostics);
+    if (row.complete && diagnostics.size() == before) {
+      const MapReader figures(*measured, kMeasuredFields, diagnostics);
+      if (figures.text("runner_up") == tile_name(row.use))
+        diagnostics.add(Rule::out_of_range, figures.at("runner_up"), "`runner_up` is the row's own tile",
+                        {"it is the next best of those that were measured"});
+    }
   }
   if (derived == nullptr && measured == nullptr && node.kind == Node::Kind::map)
     diagnostics.add(Rule::provenance_missing, node.at, "the row does not say where its numbers come from",
