@@ -42,8 +42,14 @@ CLI::Validator one_of(const std::map<std::string, Enum>& names) {
       "");
 }
 
+/// Of a path.
+CLI::Validator not_empty() {
+  return {[](const std::string& text) { return text.empty() ? std::string("the path is empty") : std::string(); }, ""};
+}
+
 void add_configs(CLI::App& verb, Options& options) {
   verb.add_option("--configs", options.configs, "the folder with architectures/, tables/ and profiles/")
+      ->check(not_empty())
       ->capture_default_str();
 }
 void add_format(CLI::App& verb, Options& options, bool table = false) {
@@ -61,7 +67,7 @@ void add_plan(CLI::App& verb, Options& options) {
                   "only kernels whose canonical name has this text, or matches this pattern of * and ?");
 }
 void add_output(CLI::App& verb, Options& options) {
-  verb.add_option("--output", options.output, "the generated folder")->capture_default_str();
+  verb.add_option("--output", options.output, "the generated folder")->check(not_empty())->capture_default_str();
 }
 
 void add_explain(CLI::App& verb, Options& options) {

@@ -22,13 +22,10 @@ struct Change {
   std::vector<Region> regions;
 };
 
-std::optional<Configuration> load_side(const std::string& path, const Options& options, const Streams& streams) {
-  Diagnostics diagnostics;
+Configuration load_side(const std::string& path, Diagnostics& diagnostics) {
   Configuration configuration = load_tables(path, diagnostics);
   for (const Table& table : configuration.tables)
     if (table.complete) validate_coverage(table, diagnostics);
-  report(diagnostics, configuration.sources, options, streams);
-  if (!diagnostics.empty()) return std::nullopt;
   return configuration;
 }
 
@@ -52,9 +49,16 @@ void compare(const Table& before, const Table& after, std::vector<Change>& chang
 }  // namespace
 
 int run_diff(const Options& options, const Streams& streams) {
-  const std::optional<Configuration> before = load_side(options.before, options, streams);
-  const std::optional<Configuration> after = load_side(options.after, options, streams);
-  if (!before || !after) return kFindings;
+  Diagnostics diagnostics;
+  const Configuration before = load_side(options.before, diagnostics);
+  const Configuration after = load_side(options.after, diagnostics);
+  if (!diagnostics.empty()) {
+    // Of both sides as one: a reader of JSON takes one array.
+    std::vector<SourceFile> sources = before.sources;
+    sources.insert(sources.end(), after.sources.begin(), after.sources.end());
+    report(diagnostics, sources, options, streams);
+    return kFindings;
+  }
 
   std::vector<Change> changes;
   std::vector<std::string> only;  // architectures that one side has
@@ -65,7 +69,7 @@ int run_diff(const Options& options, const Streams& streams) {
         if (table.architecture == architecture) return &table;
       return nullptr;
     };
-    const Table *a = find(*before), *b = find(*after);
+    const Table *a = find(before), *b = find(after);
     if (a != nullptr && b != nullptr) compare(*a, *b, changes);
     if ((a == nullptr) != (b == nullptr))
       only.push_back(name(architecture) + " is only in " + (a != nullptr ? options.before : options.after));
