@@ -102,8 +102,10 @@ TreeLock::TreeLock(const fs::path& root) {
     return fstat(folder_, &opened) == 0 && stat(root.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
            opened.st_dev == named.st_dev;
   };
-  // Whoever has failed meanwhile has removed the folder that this one waited for.
-  do {
+  // Whoever has failed meanwhile has removed the folder that this one waited for. A file system that numbers a folder
+  // anew each time must not be asked for ever.
+  constexpr int kMostAttempts = 100;
+  for (int attempt = 0; attempt == 0 || (attempt < kMostAttempts && !is_still_there()); ++attempt) {
     if (folder_ >= 0) close(std::exchange(folder_, -1));
     CreatedFolders folders;
     const bool there = folders.create(root).empty();
@@ -111,7 +113,7 @@ TreeLock::TreeLock(const fs::path& root) {
     if (!there) return;  // which whoever writes is told, too
     folder_ = open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder_ < 0 || flock(folder_, LOCK_EX) != 0) return;
-  } while (!is_still_there());
+  }
 }
 
 TreeLock::~TreeLock() {
