@@ -39,7 +39,7 @@ std::vector<fs::path> yaml_files(const fs::path& folder, Diagnostics& diagnostic
   std::vector<fs::path> files;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
     if (it->path().extension() == ".yaml") {
-      // A pipe would be waited for. What is there and is none, but a link to nothing, is found out by reading it.
+      // Reading would wait for a pipe; what is wrong with a link it finds out.
       std::error_code ignored;
       if (const fs::file_status status = it->status(ignored); fs::is_other(status) || fs::is_fifo(status))
         diagnostics.add(Rule::file_unreadable, {it->path().generic_string()},

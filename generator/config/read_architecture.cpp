@@ -55,11 +55,12 @@ std::optional<ArchitectureSpec> read_architecture(const SourceFile& source, Diag
   const MapReader file(*root, kArchitectureFields, diagnostics);
   ArchitectureSpec spec;
   spec.at = file.at("architecture");
-  if (const auto word = file.word("architecture")) spec.architecture = static_cast<Architecture>(*word);
+  const auto architecture = file.word("architecture");
+  if (architecture) spec.architecture = static_cast<Architecture>(*architecture);
   spec.compute_capability = static_cast<int>(file.integer("compute_capability").value_or(0));
   // `sm86` is the code that GPUs of compute capability 8.6 run.
   const std::string capability = std::to_string(spec.compute_capability);
-  if (spec.compute_capability != 0 && file.word("architecture") && word(spec.architecture) != "sm" + capability)
+  if (spec.compute_capability != 0 && architecture && word(spec.architecture) != "sm" + capability)
     diagnostics.add(Rule::out_of_range, file.at("compute_capability"),
                     "`compute_capability` is " + capability + ", and this is the file of `" +
                         std::string(word(spec.architecture)) + "`",

@@ -70,6 +70,12 @@ std::string rename_file(const fs::path& from, const fs::path& to) {
   return error ? error.message() : std::string();
 }
 
+/// Of these folders, outermost first, those that hold nothing.
+void remove_empty(const std::vector<fs::path>& folders) {
+  std::error_code ignored;
+  for (auto it = folders.rbegin(); it != folders.rend(); ++it) fs::remove(*it, ignored);
+}
+
 /// Folders that the write needs, outermost first, which were not there.
 class CreatedFolders {
  public:
@@ -85,10 +91,7 @@ class CreatedFolders {
     return {};
   }
   const std::vector<fs::path>& all() const { return created_; }
-  void remove() const {
-    std::error_code ignored;
-    for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
-  }
+  void remove() const { remove_empty(created_); }
 
  private:
   std::vector<fs::path> created_;
@@ -117,9 +120,7 @@ TreeLock::TreeLock(const fs::path& root) {
 }
 
 TreeLock::~TreeLock() {
-  // Those that hold nothing.
-  std::error_code ignored;
-  for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
+  remove_empty(created_);
   if (folder_ >= 0) close(folder_);
 }
 
